@@ -1,0 +1,337 @@
+"""Assembly: from the raw rows of a reader to a run.
+
+A reader says what stands in a log, in the log's own words and order. Everything that is the
+same for all logs happens here once: names and units, attempts, rows that belong to one step,
+values that the trainer hid, and what is kept when a log is very wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
+from stabcli.errors import LogError, SettingError
+from stabcli.facts import FACTS, find_facts
+from stabcli.metrics import METRICS, is_rl, normalise, resolve
+from stabcli.run import BadLines, Fact, LeftOut, Run
+from stabcli.sources import Source
+
+LINE: Final = "@line"
+"""Reserved column of a reading: line or record number in the source, from 1 (Int64)."""
+FILE: Final = "@file"
+"""Reserved column of a reading: which file of a folder the row stands in (String)."""
+WALL: Final = "@wall_time"
+"""Reserved column of a reading: time of the row in seconds since 1970 (Float64)."""
+
+FRAME_BUDGET = 1 << 30
+"""Bytes of measurements kept. Beyond it only canonical columns and those asked for stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user decided about reading."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> the log's own name (``--map``)."""
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    """Facts given by flags or settings; they overrule what the log says."""
+    metrics: tuple[str, ...] = ()
+    """Columns to keep even in a log too wide to keep all (``--metric``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one reader found: the raw rows of one run, in the order of the log."""
+
+    name: str
+    """Short name of the run."""
+    table: pl.DataFrame
+    """The log's own columns, numbers or text, null where not logged; and the reserved ones."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> own name, where the format fixes it; the rest is found by name."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """Canonical name -> factor from the log's unit to the canonical one."""
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    """What the log says of the whole run."""
+    notes: tuple[str, ...] = ()
+    """What the reader had to decide."""
+    bad: BadLines = field(default_factory=BadLines)
+    """Lines it could not use."""
+
+
+def assemble(reading: Reading, source: Source, reader: str, options: Options) -> Run:
+    """Make a run of a reading.
+
+    Raises:
+        LogError: There is no step, no row with a step, or nothing measured.
+        SettingError: ``options.names`` names a column that the log does not have.
+    """
+    notes = [*source.notes, *reading.notes]
+    columns = _columns(reading, source, options, notes)
+    facts = {**_facts(reading.table, columns), **reading.facts, **options.facts}
+    frame = _canonical(reading, columns, notes)
+    if "step" not in frame.columns or frame["step"].count() == 0:
+        shown = ", ".join(c for c in reading.table.columns if not c.startswith("@"))[:160]
+        raise LogError(
+            f"{source.shown}: no step in the log: say which column counts steps with"
+            f" --map step=NAME (columns: {shown or 'none'})"
+        )
+    without = frame["step"].null_count()
+    if without:
+        frame = frame.filter(pl.col("step").is_not_null())
+        notes.append(f"{without:,} rows without a step were left out")
+    if not [c for c in frame.columns if not c.startswith("@") and c not in _NOT_MEASURED]:
+        raise LogError(
+            f"{source.shown}: nothing but steps in it: no numeric column that could be checked;"
+            " give a log with a loss, or name its column with --map loss=NAME"
+        )
+    frame = number_attempts(frame, notes)
+    frame, left_out = _within_budget(frame, options, notes)
+    frame = one_row_a_step(frame, notes)
+    frame = _unhide(frame, list(reading.table.columns), notes)
+    frame = _finish(mark_discarded(frame))
+    return Run(
+        name=reading.name,
+        source=source.shown,
+        reader=reader,
+        frame=frame,
+        attempts=summaries(frame),
+        facts=facts,
+        columns={c: o for c, o in columns.items() if c in frame.columns},
+        notes=tuple(notes),
+        bad=reading.bad,
+        left_out=left_out,
+    )
+
+
+_NOT_MEASURED = ("step", "epoch", "wall_time", "elapsed_seconds", "tokens_seen", "samples_seen")
+
+
+def _columns(
+    reading: Reading, source: Source, options: Options, notes: list[str]
+) -> dict[str, str]:
+    own = [c for c in reading.table.columns if not c.startswith("@")]
+    for canonical, name in options.names.items():
+        if canonical not in METRICS:
+            raise SettingError(
+                f"--map {canonical}={name}: {canonical!r} is no metric of stabcli:"
+                f" one of {', '.join(METRICS)}"
+            )
+        if name not in own:
+            raise SettingError(
+                f"--map {canonical}={name}: {source.shown} has no column {name!r}:"
+                f" it has {', '.join(own)[:200]}"
+            )
+    fixed = {**reading.names, **options.names}
+    found = resolve(own, fixed)
+    if normalise(found.get("step", "")) == "_step":
+        notes.append("steps are counted by W&B's _step, the number of log calls")
+    return found
+
+
+def _facts(table: pl.DataFrame, columns: Mapping[str, str]) -> dict[str, Fact]:
+    """Read facts off columns that never change."""
+    measured = {o for c, o in columns.items() if c not in ("gpus", "batch_tokens")}
+    constant: dict[str, object] = {}
+    for name in table.columns:
+        if name.startswith("@") or name in measured:
+            continue
+        values = table[name].drop_nulls()
+        if len(values) and not values.dtype.is_nested() and values.n_unique() == 1:
+            constant[name] = values[0]
+    found = find_facts(constant, "column")
+    varying = {k for k in ("peak_lr",) if k in found}
+    return {k: v for k, v in found.items() if k not in varying and k in FACTS}
+
+
+def as_number(series: pl.Series) -> pl.Series | None:
+    """Return a column as Float64, or None where it is text.
+
+    Text counts as a number where every value that is not empty is one, in any of the
+    spellings that trainers print: ``nan``, ``-nan``, ``inf``, ``Infinity``, ``1,234``, ``12%``.
+    """
+    if series.dtype == pl.Boolean or series.dtype.is_numeric():
+        return series.cast(pl.Float64)
+    if series.dtype == pl.Null:
+        return None
+    if series.dtype in (pl.Datetime, pl.Date):
+        return series.cast(pl.Datetime("us")).dt.epoch("us").cast(pl.Float64) / 1e6
+    if series.dtype != pl.String:
+        return None
+    text = series.str.strip_chars().str.to_lowercase()
+    text = text.set(text.is_in(["", "null", "none", "n/a", "na", "???"]), None)
+    plain = text.str.strip_suffix("%").str.replace_all(r"[,_]", "")
+    plain = plain.str.replace(r"^[+-]?nan(\(\w+\))?$", "NaN").str.replace(r"^\+", "")
+    plain = plain.str.replace(r"^(-?)inf(inity)?$", "${1}inf")
+    values = plain.cast(pl.Float64, strict=False)
+    if values.null_count() > text.null_count() or values.count() == 0:
+        return None
+    return values
+
+
+def _canonical(reading: Reading, columns: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+    """Rename, convert and scale; keep what is a number."""
+    table = reading.table
+    made: list[pl.Series] = []
+    canonical = {o: c for c, o in columns.items()}
+    if LINE not in table.columns:
+        made.append(pl.Series(LINE, np.arange(1, table.height + 1), dtype=pl.Int64))
+    text = 0
+    for name in table.columns:
+        if name.startswith("@"):
+            made.append(table[name])
+            continue
+        target = canonical.get(name, name)
+        if name not in canonical and name in METRICS:
+            target = f"{name} (unmapped)"
+        if target == "wall_time":
+            values = _times(table[name])
+        elif target == "step":
+            values = _steps(table[name], notes)
+        else:
+            values = as_number(table[name])
+        if values is None:
+            text += 1
+            if target in METRICS:
+                notes.append(f"column {name!r} ({target}) holds text, not numbers: left out")
+            continue
+        if target in METRICS:
+            values = _scaled(target, name, values, reading.scales, notes)
+        made.append(values.alias(target))
+    frame = pl.DataFrame(made)
+    if WALL in frame.columns and "wall_time" not in frame.columns:
+        frame = frame.rename({WALL: "wall_time"})
+    return frame
+
+
+def _steps(series: pl.Series, notes: list[str]) -> pl.Series | None:
+    """Steps as Int64: whole numbers, floats that are whole, ``"10/500"``."""
+    if series.dtype.is_integer():
+        return series.cast(pl.Int64, strict=False)
+    if series.dtype == pl.String:
+        series = series.str.split("/").list.first()
+    values = as_number(series)
+    if values is None:
+        return None
+    usable = values.is_finite() & (values.abs() < 2**62)
+    whole = values.set(~usable.fill_null(value=True), None).round(0).cast(pl.Int64)
+    broken = values.count() - whole.count()
+    if broken:
+        notes.append(f"{broken:,} steps are not finite numbers: their rows were left out")
+    return whole
+
+
+def _times(series: pl.Series) -> pl.Series | None:
+    """Times as seconds since 1970, from seconds, milliseconds or ISO text."""
+    if series.dtype == pl.String:
+        parsed = (
+            series.str.strip_chars().str.to_datetime(
+                time_unit="us", time_zone="UTC", strict=False, exact=False
+            )
+            if as_number(series) is None
+            else None
+        )
+        if parsed is not None:
+            return parsed.dt.epoch("us").cast(pl.Float64) / 1e6 if parsed.count() else None
+    values = as_number(series)
+    if values is None:
+        return None
+    middle = values.drop_nulls().median()
+    if not isinstance(middle, float) or not middle > 1e8:
+        return None  # seconds of something else: a duration, not a date
+    return values / (1e3 if middle > 1e11 else 1.0)
+
+
+_MILLISECONDS = ("(ms)", "_ms", "millis")
+
+
+def _scaled(
+    target: str, name: str, values: pl.Series, scales: Mapping[str, float], notes: list[str]
+) -> pl.Series:
+    if target in scales:
+        return values * scales[target]
+    spelt = normalise(name)
+    if target == "mfu":
+        usable = values.set((values < 0).fill_null(value=False), None)  # -100 %: not known yet
+        middle = usable.drop_nulls().median()
+        if "%" in spelt or "percent" in spelt:
+            return usable / 100.0
+        if isinstance(middle, float) and 1.5 < middle <= 100:
+            notes.append(f"{name!r} is taken as a percentage: its median is {middle:.3g}")
+            return usable / 100.0
+        return usable
+    if target == "step_seconds" and any(m in spelt for m in _MILLISECONDS):
+        return values / 1e3
+    return values
+
+
+def _unhide(frame: pl.DataFrame, own: list[str], notes: list[str]) -> pl.DataFrame:
+    """Turn a loss of exactly 0 beside a non-finite gradient norm into what it hides: NaN.
+
+    transformers' Trainer replaces a NaN loss by the running mean of the interval
+    (``logging_nan_inf_filter``); where all of the interval was NaN it logs 0.0, and only the
+    gradient norm tells. The losses of policy optimisation really are 0 and are left alone.
+    """
+    if "loss" not in frame.columns or "grad_norm" not in frame.columns or is_rl(own):
+        return frame
+    hidden = (pl.col("loss") == 0.0) & ~pl.col("grad_norm").is_finite()
+    frame = frame.with_columns(hidden=hidden.fill_null(value=False))
+    count = int(frame["hidden"].sum())
+    if not count:
+        return frame.drop("hidden")
+    notes.append(
+        f"{count:,} losses of exactly 0 beside a non-finite grad_norm are hidden NaN: read as NaN"
+    )
+    return frame.with_columns(
+        loss=pl.when(pl.col("hidden")).then(float("nan")).otherwise(pl.col("loss"))
+    )
+
+
+def _within_budget(
+    frame: pl.DataFrame, options: Options, notes: list[str]
+) -> tuple[pl.DataFrame, tuple[LeftOut, ...]]:
+    """Drop columns nobody asked for once all of them together would be too large."""
+    values = [c for c in frame.columns if not c.startswith("@") and c not in ("attempt", "step")]
+    if frame.height * len(values) * 8 <= FRAME_BUDGET:
+        return frame, ()
+    extra = [c for c in values if c not in METRICS and c not in options.metrics]
+    left: list[LeftOut] = []
+    for name in extra:
+        rows = np.flatnonzero((~frame[name].is_finite()).fill_null(value=False).to_numpy())
+        ends = rows[[0, -1]].tolist() if len(rows) else []
+        spots = [(int(frame["attempt"][r]), int(frame["step"][r])) for r in ends]
+        left.append(
+            LeftOut(
+                name=name,
+                first=spots[0] if spots else None,
+                last=spots[1] if spots else None,
+                count=len(rows),
+            )
+        )
+    notes.append(
+        f"{len(extra)} columns besides the known metrics were only searched for non-finite values:"
+        " --metric NAME keeps one"
+    )
+    return frame.drop(extra), tuple(left)
+
+
+_LEADING = ("attempt", "step", "line", "file", "wall_time", "discarded", "hidden")
+
+
+def _finish(frame: pl.DataFrame) -> pl.DataFrame:
+    """Name the reserved columns and bring all into the order that ``Run.frame`` promises."""
+    names = {LINE: "line", FILE: "file"}
+    frame = frame.rename({k: v for k, v in names.items() if k in frame.columns})
+    if "file" in frame.columns and frame["file"].n_unique() == 1:
+        frame = frame.drop("file")
+    leading = [c for c in _LEADING if c in frame.columns]
+    known = [c for c in METRICS if c in frame.columns and c not in leading]
+    rest = [
+        c for c in frame.columns if c not in leading and c not in known and not c.startswith("@")
+    ]
+    return frame.select(leading + known + rest)

@@ -1,0 +1,116 @@
+"""Attempts: where a run was started anew, and which row speaks for a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from stabcli.run import Attempt
+
+PART = "@part"
+"""Column of a reading that rises where the reader knows that the run was started anew."""
+
+_CLOCKS = ("step", "wall_time", "epoch", "elapsed_seconds")
+
+
+def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Number the attempts: a new one begins where any series goes back in steps.
+
+    A series that goes back by one row and at once goes on beyond where it had been was
+    written out of order, not restarted; such rows are only put in order.
+    """
+    step = frame["step"].to_numpy()
+    starts: list[int] = []
+    if PART in frame.columns:
+        part = frame[PART].to_numpy()
+        starts = (np.flatnonzero(part[1:] != part[:-1]) + 1).tolist()
+    disordered = 0
+    if (np.diff(step) < 0).any():
+        back: set[tuple[int, int]] = set()
+        for name in frame.columns:
+            if name.startswith("@") or name in _CLOCKS:
+                continue
+            logged = np.flatnonzero(frame[name].is_not_null().to_numpy())
+            at = step[logged]
+            down = np.flatnonzero(np.diff(at) < 0) + 1
+            for i in down.tolist():
+                if _out_of_order(at, i):
+                    disordered += 1
+                else:
+                    back.add((int(logged[i - 1]), int(logged[i])))
+        begun = list(starts)
+        for before, row in sorted(back, key=lambda span: span[1]):
+            if not any(before < start <= row for start in begun[-2:] + starts):
+                begun.append(row)
+        starts = sorted(set(begun))
+    attempt = np.zeros(frame.height, np.int32)
+    attempt[starts] = 1
+    if disordered:
+        notes.append(f"{disordered:,} values were logged out of order and put in order")
+    return frame.with_columns(pl.Series("attempt", np.cumsum(attempt), dtype=pl.Int32))
+
+
+def _out_of_order(at: np.ndarray, i: int) -> bool:
+    """Say whether ``at[i]``, lower than ``at[i - 1]``, is a late row rather than a restart."""
+    higher = i + 1 < len(at) and at[i + 1] > at[i - 1]
+    alone = i < 2 or at[i - 2] < at[i]
+    return bool(higher and alone)
+
+
+def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Merge the rows of one step of one attempt: per field the last value, non-finite first."""
+    key = ["attempt", "step"]
+    frame = frame.sort(key, maintain_order=True)
+    same = (frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)
+    if not same.any():
+        return frame
+    values = [c for c in frame.columns if c not in key and not c.startswith("@")]
+    conflicting = int((same & _conflicts(frame, values)).sum()) if frame.height < 5_000_000 else 0
+    measured = [pl.col(c) for c in values]
+    merged = frame.group_by(key, maintain_order=True).agg(
+        [
+            pl.coalesce(c.filter(~c.is_finite()).drop_nulls().first(), c.drop_nulls().last()).alias(
+                c.meta.output_name()
+            )
+            for c in measured
+        ]
+        + [pl.col(c).first() for c in frame.columns if c.startswith("@")]
+    )
+    if conflicting:
+        notes.append(
+            f"{conflicting:,} rows repeat a step with other values:"
+            " the last value was taken, a non-finite one before any other"
+        )
+    return merged
+
+
+def _conflicts(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
+    """Say for every row whether it gives another value for what the row above it gave."""
+    kept = [c for c in values if c not in _CLOCKS]
+    if not kept:
+        return pl.Series([False]).new_from_index(0, frame.height)
+    return frame.select(
+        pl.any_horizontal(
+            [(pl.col(c) != pl.col(c).shift(1)).fill_null(value=False) for c in kept]
+        ).alias("conflict")
+    )["conflict"]
+
+
+def mark_discarded(frame: pl.DataFrame) -> pl.DataFrame:
+    """Say of every row whether a later attempt started at or before its step."""
+    firsts = frame.group_by("attempt").agg(pl.col("step").min()).sort("attempt")["step"].to_numpy()
+    later = np.minimum.accumulate(firsts[::-1])[::-1]
+    limit = np.append(later[1:], np.iinfo(np.int64).max)
+    attempts = frame["attempt"].to_numpy()
+    order = np.searchsorted(np.unique(attempts), attempts)
+    return frame.with_columns(discarded=pl.Series(frame["step"].to_numpy() >= limit[order]))
+
+
+def summaries(frame: pl.DataFrame) -> tuple[Attempt, ...]:
+    """Tell of each attempt where it began and ended."""
+    grouped = frame.group_by("attempt", maintain_order=True).agg(
+        first_step=pl.col("step").min(), last_step=pl.col("step").max(), rows=pl.len()
+    )
+    return tuple(Attempt(**row) for row in grouped.iter_rows(named=True))

@@ -1,0 +1,25 @@
+"""Errors a user can meet. The command line prints the message and exits with 2: it cannot tell.
+
+* StabError                  where, what is wrong, what to do: one line
+  x LogError                 the log cannot be used
+    + UnknownFormat          no reader, or more than one, claims the file
+  x SettingError             a flag or a setting is wrong
+"""
+
+from __future__ import annotations
+
+
+class StabError(Exception):
+    """The input's fault. Anything else that is raised is a bug and keeps its traceback."""
+
+
+class LogError(StabError):
+    """The log cannot be used."""
+
+
+class UnknownFormat(LogError):
+    """No reader, or more than one, claims the file."""
+
+
+class SettingError(StabError):
+    """A flag or a setting is wrong."""

@@ -1,0 +1,150 @@
+"""Facts: what is known of a whole run, and under which names logs and configs say it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stabcli.metrics import normalise
+from stabcli.run import Fact
+from stabcli.units import quantity
+
+Kind = Literal["count", "number", "text", "steps"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One kind of fact."""
+
+    kind: Kind
+    """``count`` and ``number`` are numbers, ``steps`` a list of steps, ``text`` is kept as it is."""
+    meaning: str
+    """One line for a person, with the unit."""
+    names: tuple[str, ...]
+    """Last words of config keys and columns, normalised, that mean just this and nothing else."""
+
+
+def _known(kind: Kind, meaning: str, names: str) -> Known:
+    return Known(kind=kind, meaning=meaning, names=tuple(n.strip() for n in names.split(",")))
+
+
+FACTS: Mapping[str, Known] = {
+    "gpus": _known(
+        "count", "GPUs in the run", "gpus, world_size, num_gpus, n_gpus, num_devices, gpu_count"
+    ),
+    "gpu": _known("text", "GPU model", "gpu, gpu_name, gpu_type, device_name"),
+    "parameters": _known(
+        "count",
+        "parameters of the model",
+        "parameters, params, n_params, num_params, num_parameters, n_parameters, parameter_count,"
+        "model_params, total_params",
+    ),
+    "active_parameters": _known(
+        "count", "parameters used for one token", "active_parameters, active_params"
+    ),
+    "tokens_per_step": _known(
+        "count", "tokens of one optimizer step", "tokens_per_step, global_batch_tokens"
+    ),
+    "batch_sequences": _known(
+        "count",
+        "sequences of one optimizer step",
+        "global_batch_size, total_batch_size, total_train_batch_size, batch_sequences",
+    ),
+    "sequence_length": _known(
+        "count",
+        "tokens of one sequence",
+        "sequence_length, seq_length, seq_len, max_seq_len, max_seq_length, block_size,"
+        "context_length",
+    ),
+    "precision": _known("text", "number format", "precision, dtype, mixed_precision"),
+    "peak_lr": _known("number", "highest learning rate", "peak_lr, max_lr, learning_rate, lr"),
+    "warmup_steps": _known(
+        "count", "steps of learning-rate warm-up", "warmup_steps, warmup_iters, lr_warmup_iters"
+    ),
+    "grad_clip": _known(
+        "number",
+        "gradient norm above which gradients are scaled down",
+        "grad_clip, max_grad_norm, clip_grad, gradient_clip_val, clip_grad_norm, grad_norm_clip",
+    ),
+    "weight_decay": _known("number", "weight decay", "weight_decay"),
+    "checkpoint_every": _known(
+        "count",
+        "steps between checkpoints",
+        "checkpoint_every, save_steps, save_interval, save_every, checkpoint_interval, ckpt_every",
+    ),
+    "checkpoints": _known("steps", "steps at which checkpoints were saved", "checkpoints"),
+    "seed": _known("number", "random seed", "seed, random_seed"),
+    "total_steps": _known(
+        "count", "planned optimizer steps", "total_steps, max_steps, train_iters, num_steps"
+    ),
+    "vocab_size": _known("count", "tokens in the vocabulary", "vocab_size, padded_vocab_size"),
+    "experts": _known(
+        "count", "experts per layer", "experts, num_experts, n_experts, num_local_experts"
+    ),
+    "top_k": _known(
+        "count", "experts per token", "num_experts_per_tok, moe_router_topk, router_top_k"
+    ),
+    "aux_loss_coefficient": _known(
+        "number",
+        "weight of the load-balancing loss",
+        "aux_loss_coefficient, aux_loss_coef, router_aux_loss_coef, moe_aux_loss_coeff",
+    ),
+    "gpu_hours_per_trillion": _known(
+        "number", "GPU-hours per 1e12 tokens", "gpu_hours_per_trillion"
+    ),
+}
+"""Every fact by name."""
+
+_BY_NAME = {alias: fact for fact, known in FACTS.items() for alias in known.names}
+
+
+def find_facts(config: Mapping[str, Any], source: str) -> dict[str, Fact]:
+    """Pick the facts out of a configuration.
+
+    Args:
+        config: Names, nested or flat, and their values. Of a name only the last part counts,
+            so that ``model/vocab_size`` and ``{"model": {"vocab_size": …}}`` say the same.
+        source: Where the configuration stands, for the report.
+
+    Returns:
+        Fact name -> fact; the first mention of each wins, values of the wrong type are passed by.
+    """
+    found: dict[str, Fact] = {}
+    stack: list[Mapping[str, Any]] = [config]
+    while stack:
+        level = stack.pop(0)
+        for key, value in level.items():
+            if isinstance(value, Mapping):
+                stack.append(value)
+                continue
+            fact = _BY_NAME.get(normalise(str(key)).replace(".", "/").rpartition("/")[2])
+            if fact is None or fact in found:
+                continue
+            checked = _value(FACTS[fact].kind, value)
+            if checked is not None:
+                found[fact] = Fact(value=checked, source=f"{source}, {key}")
+    return found
+
+
+def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None:
+    """Return ``value`` as ``kind``, or None where it is something else."""
+    if kind == "text":
+        return value.strip() if isinstance(value, str) and value.strip() else None
+    if kind == "steps":
+        if isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value):
+            return tuple(sorted(value))
+        return None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            value = quantity(value)
+        except ValueError:
+            return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        return None
+    if kind == "count":
+        return int(value) if value >= 1 else None
+    return value

@@ -1,0 +1,1 @@
+"""Hardware: peak FLOP/s of accelerators, each with where the figure comes from."""

@@ -1,0 +1,169 @@
+"""Readers: each turns one kind of log into readings.
+
+A reader is a file ``readers/<name>.py`` holding ``matches`` (is this source mine?) and one
+function of the file's name under ``@reader``. The names a framework gives its metrics
+live in that same file and nowhere else.
+"""
+
+from __future__ import annotations
+
+import glob
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stabcli.assembly import Options, Reading, assemble
+from stabcli.errors import LogError, UnknownFormat
+from stabcli.registry import Registry
+from stabcli.run import Run
+from stabcli.sources import Source, open_source
+
+Matches = Callable[[Source], bool]
+Read = Callable[[Source], Iterator[Reading]]
+
+BAD_SHOWN = 5
+"""Bad lines that a reader keeps with number and reason; the rest are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A way to read one kind of log; made by ``@reader`` only."""
+
+    read: Read
+    """Source -> the runs in it."""
+    matches: Matches
+    """Says from the head of a file, or from the names in a folder, whether a source is its own."""
+    writes: str
+    """What writes such logs, for the table of formats."""
+
+    @property
+    def name(self) -> str:
+        """The name it goes by everywhere, that of its file."""
+        return self.read.__name__.replace("_", "-")
+
+    @property
+    def module(self) -> str:
+        """Where it was defined."""
+        return self.read.__module__
+
+    @property
+    def summary(self) -> str:
+        """First line of its documentation."""
+        return (inspect.getdoc(self.read) or "").partition("\n")[0]
+
+
+readers: Registry[Reader] = Registry(__name__, "reader")
+
+
+def reader(matches: Matches, *, writes: str) -> Callable[[Read], Read]:
+    """Register the function below as the reader of the sources that ``matches`` claims."""
+
+    def register(read: Read) -> Read:
+        readers.add(Reader(read, matches, writes))
+        return read
+
+    return register
+
+
+def read_runs(
+    logs: list[str], *, options: Options | None = None, format_name: str | None = None
+) -> tuple[list[Run], list[str]]:
+    """Read every run of every log.
+
+    Args:
+        logs: Files, folders, glob patterns, or ``-`` for standard input.
+        options: What the user decided about names and facts.
+        format_name: The reader to use, where the user chose one.
+
+    Returns:
+        The runs in the order given, and a line for everything that was left unread.
+
+    Raises:
+        LogError: A log cannot be read, or a pattern matches nothing.
+        UnknownFormat: No reader claims a log, or more than one does.
+    """
+    options = options or Options()
+    runs: list[Run] = []
+    unread: list[str] = []
+    for shown in (path for log in logs for path in _expand(log)):
+        source = open_source(shown)
+        chosen = _choose(source, format_name)
+        if chosen is None:
+            runs += _read_folder(source, options, unread)
+        else:
+            runs += _read(source, chosen, options)
+    return runs, unread
+
+
+def _expand(log: str) -> list[str]:
+    """Return the paths a pattern stands for, or the path itself."""
+    if log == "-" or os.path.lexists(log) or not glob.has_magic(log):
+        return [log]
+    paths = sorted(glob.glob(log, recursive=True))
+    if not paths:
+        raise LogError(f"{log}: no file matches this pattern: check it, or quote it less")
+    return paths
+
+
+def _choose(source: Source, format_name: str | None) -> Reader | None:
+    """Return the one reader that claims the source; None for a folder nobody claims as a whole."""
+    if format_name is not None:
+        return readers[format_name]
+    claimed = [r for r in readers if r.matches(source)]
+    if len(claimed) == 1:
+        return claimed[0]
+    if claimed:
+        names = " and ".join(r.name for r in claimed)
+        raise UnknownFormat(f"{source.shown}: {names} both claim it: choose one with --reader")
+    if source.is_folder:
+        return None
+    known = ", ".join(r.name for r in readers)
+    binary = b"\0" in source.head and not source.head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    what = "a binary file that" if binary else "a format that"
+    raise UnknownFormat(f"{source.shown}: {what} no reader knows: --reader takes one of {known}")
+
+
+def _read(source: Source, chosen: Reader, options: Options) -> list[Run]:
+    runs = [assemble(r, source, chosen.name, options) for r in chosen.read(source)]
+    if not runs:
+        raise LogError(f"{source.shown}: {chosen.name} found no logged step in it: check the file")
+    return runs
+
+
+def _read_folder(source: Source, options: Options, unread: list[str]) -> list[Run]:
+    """Read what lies in a folder, going down to the first level that a reader claims."""
+    runs: list[Run] = []
+    skipped: list[str] = []
+    for path in sorted(p for p in source.path.iterdir() if not p.name.startswith(".")):
+        inner: Source | None = None
+        try:
+            inner = open_source(path)
+            chosen = _choose(inner, None)
+            if chosen is None:
+                runs += _named(_read_folder(inner, options, unread), path.name)
+            else:
+                runs += _read(inner, chosen, options)
+        except UnknownFormat:
+            skipped.append(path.name)
+        except LogError as error:
+            unread.append(str(error))
+    if skipped:
+        unread.append(f"{source.shown}: not logs, left out: {', '.join(skipped)}")
+    return runs
+
+
+def _named(runs: list[Run], folder: str) -> list[Run]:
+    return [replace(r, name=f"{folder}/{r.name}") for r in runs]
+
+
+def is_text(head: bytes) -> bool:
+    """Say whether bytes can be a text file."""
+    return b"\0" not in head
+
+
+def sibling(source: Source, name: str) -> Path | None:
+    """Return the file ``name`` beside a source, where there is one."""
+    path = Path(source.shown).parent / name
+    return path if source.shown != "-" and path.is_file() else None

@@ -1,0 +1,1 @@
+"""Reports: a diagnosis as text, one output format a file."""

@@ -1,0 +1,248 @@
+"""Rules: each looks at a run and yields what it found.
+
+A rule is a file ``rules/<name>.py`` holding one function of that name under ``@rule``.
+Its keyword-only parameters are its settings; its docstring is its documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal, get_args
+
+from stabcli.errors import SettingError
+from stabcli.registry import Registry
+from stabcli.run import Run
+from stabcli.units import Step
+
+Severity = Literal["notice", "warning", "error", "critical"]
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""From worth knowing (notice), look at it (warning), something broke (error) to stop (critical)."""
+Preset = Literal["default", "seed"]
+PRESETS: tuple[Preset, ...] = get_args(Preset)
+"""``default``: the robust rules. ``seed``: the field's rules of thumb, to the letter."""
+Check = Callable[..., Iterator["Finding"]]
+
+
+class CannotLook(Exception):
+    """Raised by a rule whose run lacks what it needs; becomes a ``Skipped``, never a clean bill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One stretch of rows that one rule objects to."""
+
+    rule: str = ""
+    """Name of the rule; stamped by ``run_rules``."""
+    metric: str
+    """Canonical name, or the log's own where there is none."""
+    severity: Severity
+    attempt: int
+    first: Step
+    """First step of the stretch, inclusive."""
+    last: Step
+    """Last step of the stretch, inclusive."""
+    peak: Step
+    """Step of the worst value."""
+    value: float
+    """The worst value in the stretch, in the metric's unit."""
+    expected: float | None
+    """What the rule compared it with, in the same unit; None where any value would be wrong."""
+    score: float | None
+    """How far ``value`` is from ``expected`` in the rule's own measure; 1 is the threshold."""
+    line: int | None = None
+    """Line or record number of ``peak`` in the source, where there is one."""
+    file: str | None = None
+    """File of ``peak``, where the run has several."""
+    tags: tuple[str, ...] = ()
+    """What else is known of it: ``warm-up``, ``resume``, ``single-row``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A rule that could not look. Not the same as a rule that found nothing."""
+
+    rule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A check and everything known of it; made by ``@rule`` only."""
+
+    check: Check
+    needs: tuple[str, ...]
+    """Metrics without which it cannot look."""
+    presets: tuple[Preset, ...]
+    """The presets it belongs to."""
+    since: str
+    """The version it came with."""
+
+    @property
+    def name(self) -> str:
+        """The name it goes by everywhere, that of its file."""
+        return self.check.__name__.replace("_", "-")
+
+    @property
+    def module(self) -> str:
+        """Where it was defined."""
+        return self.check.__module__
+
+    @property
+    def page(self) -> str:
+        """Its documentation."""
+        return inspect.getdoc(self.check) or ""
+
+    @property
+    def summary(self) -> str:
+        """First line of its documentation."""
+        return self.page.partition("\n")[0]
+
+    def section(self, heading: str) -> str:
+        """Return the text under one heading of its page, on one line."""
+        text = self.page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+        return " ".join(text.split())
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings and their defaults, read off the signature."""
+        parameters = inspect.signature(self.check).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+rules: Registry[Rule] = Registry(__name__, "rule")
+
+
+def rule(
+    *, needs: tuple[str, ...] = (), presets: tuple[Preset, ...] = ("default",), since: str
+) -> Callable[[Check], Check]:
+    """Register the check below as a rule named after it."""
+
+    def register(check: Check) -> Check:
+        rules.add(Rule(check, needs, presets, since))
+        return check
+
+    return register
+
+
+def select(presets: Collection[str], only: Collection[str]) -> list[Rule]:
+    """Return the rules named in ``only``, or else those of the presets.
+
+    Raises:
+        SettingError: There is no rule or preset of that name.
+    """
+    known = {r.name: r for r in rules}
+    for name in only:
+        if name not in known:
+            raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
+    for name in presets:
+        if name not in PRESETS:
+            raise SettingError(f"--preset {name}: no such preset: one of {', '.join(PRESETS)}")
+    if only:
+        return [known[name] for name in dict.fromkeys(only)]
+    return [r for r in rules if any(p in presets for p in r.presets)]
+
+
+def run_rules(
+    run: Run, chosen: Collection[Rule], settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> tuple[list[Finding], list[Skipped]]:
+    """Run the chosen rules over a run; say which could not look and why.
+
+    Args:
+        run: The run to look at.
+        chosen: The rules.
+        settings: Rule name -> setting -> value, where it is not the default.
+
+    Raises:
+        SettingError: A setting is unknown or of the wrong type.
+    """
+    findings: list[Finding] = []
+    skipped: list[Skipped] = []
+    values = {r.name: checked_settings(r, (settings or {}).get(r.name, {})) for r in chosen}
+    for r in chosen:
+        missing = [m for m in r.needs if not run.has(m)]
+        if missing:
+            skipped.append(Skipped(rule=r.name, why=f"the log has no {', '.join(missing)}"))
+            continue
+        try:
+            findings += [replace(f, rule=r.name) for f in r.check(run, **values[r.name])]
+        except CannotLook as why:
+            skipped.append(Skipped(rule=r.name, why=str(why)))
+    return findings, skipped
+
+
+def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``given`` converted to the types of the rule's defaults.
+
+    Raises:
+        SettingError: A setting is unknown or of the wrong type.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in r.settings:
+            raise SettingError(f"{r.name}.{name}: no such setting{_meant(name, r.settings)}")
+        default = r.settings[name]
+        wanted = type(default)
+        try:
+            if isinstance(value, bool) != isinstance(default, bool):
+                raise ValueError
+            values[name] = wanted(value)
+        except (TypeError, ValueError):
+            raise SettingError(
+                f"{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
+            ) from None
+    return values
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f": did you mean {close[0]}?" if close else f": one of {', '.join(sorted(known))}"
+
+
+def finding(
+    run: Run,
+    *,
+    metric: str,
+    rows: tuple[int, int],
+    peak: int,
+    severity: Severity,
+    value: float,
+    expected: float | None = None,
+    score: float | None = None,
+    tags: tuple[str, ...] = (),
+) -> Finding:
+    """Make a finding of rows of the frame.
+
+    Args:
+        run: The run.
+        metric: Canonical name, or the log's own.
+        rows: First and last row of the stretch, inclusive, both of one attempt.
+        peak: Row of the worst value.
+        severity: How bad it is.
+        value: The worst value.
+        expected: What it was compared with.
+        score: How far it is, 1 being the threshold.
+        tags: What else is known.
+    """
+    frame = run.frame
+    file = frame["file"][peak] if "file" in frame.columns else None
+    line = frame["line"][peak] if "line" in frame.columns else None
+    return Finding(
+        metric=metric,
+        severity=severity,
+        attempt=int(frame["attempt"][peak]),
+        first=int(frame["step"][rows[0]]),
+        last=int(frame["step"][rows[1]]),
+        peak=int(frame["step"][peak]),
+        value=float(value),
+        expected=None if expected is None else float(expected),
+        score=None if score is None else float(score),
+        line=None if line is None else int(line),
+        file=file,
+        tags=tags,
+    )

@@ -1,0 +1,114 @@
+"""Rule ``loss-spike``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
+
+FLOOR = 0.005
+"""Least spread of a loss in log units: half a percent."""
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0")
+def loss_spike(
+    run: Run,
+    *,
+    notice: float = 5.0,
+    warning: float = 6.0,
+    error: float = 8.0,
+    rise: float = 0.05,
+    critical_ratio: float = 2.0,
+    join: int = 10,
+) -> Iterator[Finding]:
+    """Loss leaps far above its own recent level.
+
+    ## What it finds
+    Rows whose log loss stands ``notice``, ``warning`` or ``error`` robust standard deviations
+    above the median of the 16 rows before them, and at least ``rise`` above it (3 % for a
+    notice). The spread is the median absolute deviation of the 64 rows before, without their
+    trend. Rows already flagged are not part of that history. During warm-up, and in the first
+    rows after a restart, everything counts one degree less, unless it is three times the level.
+
+    ## Why it matters
+    A spike that heals costs the steps it took to heal; one that does not costs the run. It is
+    usually a bad batch, or a learning rate that is too high for this point of the run.
+
+    ## What to do
+    Go back to the last stable checkpoint before ``first`` and skip the batches up to ``last``;
+    if it comes again, lower the learning rate as well.
+
+    ## When it errs
+    At a logging interval of k the loss is a mean of k steps, so that a spike of one step is
+    divided by k. Very small batches have heavy tails: look for spikes that come back in every
+    epoch at the same sample. A planned change of data shows as a shift, not as a spike.
+
+    ## Settings
+    notice: Robust standard deviations for a notice.
+    warning: Robust standard deviations for a warning.
+    error: Robust standard deviations for an error.
+    rise: Relative rise that a warning or an error must show besides.
+    critical_ratio: Ratio to the level at which an error is critical.
+    join: Rows between two flagged rows that still belong to one finding.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/spike.jsonl --rule loss-spike --format brief
+
+    ## Sources
+    - Log values, median base and floored MAD: compared with ten published detectors over 99
+      runs, 0 of 92 healthy runs flagged at 8 standard deviations.
+    - Median and MAD in place of mean and standard deviation: Iglewicz and Hoaglin (1993),
+      How to Detect and Handle Outliers.
+    """
+    looked = False
+    for raw in signals(run, "loss"):
+        signal = raw.finite()
+        if len(signal) + len(signal.inherited) <= MINIMUM:
+            continue
+        looked = True
+        scores = robust(
+            signal.values,
+            inherited=signal.inherited,
+            floor=FLOOR,
+            z=warning,
+            effect=rise,
+            least_effect=min(0.03, rise),
+            restarts=planned_changes(run, signal),
+        )
+        warm = warmup_end(run, signal.attempt)
+        level = np.where(np.isfinite(scores.base), scores.base, signal.values)
+        ratio = signal.values / level
+        for first, last in stretches(scores.z >= notice, gap=join):
+            inside = np.arange(first, last + 1)
+            peak = int(inside[np.argmax(ratio[inside])])
+            top = float(scores.z[inside].max())
+            flagged = bool(scores.flagged[inside].any())
+            severity: Severity = "notice"
+            if flagged:
+                severity = "error" if top >= error else "warning"
+                if severity == "error" and ratio[peak] >= critical_ratio:
+                    severity = "critical"
+            tags: tuple[str, ...] = ()
+            early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
+            resumed = signal.resumed and (first < 3 or signal.steps[first] < signal.steps[0] + 20)
+            if early or resumed:
+                tags = ("warm-up",) if early else ("resume",)
+                if ratio[peak] < 3:
+                    severity = SEVERITIES[max(0, SEVERITIES.index(severity) - 1)]
+            yield finding(
+                run,
+                metric="loss",
+                rows=(int(signal.rows[first]), int(signal.rows[last])),
+                peak=int(signal.rows[peak]),
+                severity=severity,
+                value=float(signal.values[peak]),
+                expected=float(level[first]),
+                score=top / notice,
+                tags=tags,
+            )
+    if not looked:
+        raise CannotLook(f"fewer than {MINIMUM + 1} logged losses in every attempt")
