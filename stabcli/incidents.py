@@ -63,7 +63,7 @@ class Incident:
 
     @property
     def worst(self) -> Finding:
-        """The gravest finding; of several the first, of those at once the highest score."""
+        """The gravest finding: of several the first, of those at once the highest score."""
         return max(
             self.findings,
             key=lambda f: (SEVERITIES.index(f.severity), -f.first, f.score or 0.0),
@@ -182,7 +182,7 @@ def _ending(run: Run, incident: Incident, signal: Signal) -> tuple[Ending, Step 
     before = np.concatenate([signal.inherited, values[:start]])
     before = before[np.isfinite(before)]
     interval = run.log_interval or 1
-    total = int(run.frame["step"].max()) - int(run.frame["step"].min())  # type: ignore[arg-type,operator]
+    total = int(run.frame["step"].max()) - int(run.frame["step"].min())  # type: ignore[arg-type]
     horizon = min(max(total // 20, 1000), 5000, 10**9)
     horizon = max(horizon, 20 * interval)
     rows = min(5, max(1, 50 // interval))

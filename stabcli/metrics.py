@@ -303,12 +303,12 @@ def resolve(names: Iterable[str], chosen: Mapping[str, str] | None = None) -> di
         if target in found:
             continue
         for alias in metric.names:
-            name = spelt.get(alias)
-            if name is None or name in used:
+            own_name = spelt.get(alias)
+            if own_name is None or own_name in used:
                 continue
             if target == "entropy" and not policy:
                 target = "token_entropy"
-            found[target] = name
-            used.add(name)
+            found[target] = own_name
+            used.add(own_name)
             break
     return found

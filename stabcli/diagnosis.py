@@ -1,0 +1,73 @@
+"""The diagnosis: all that is known of a run once it has been looked at; all a report may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stabcli.cost import CostReport, price
+from stabcli.incidents import Incident, group
+from stabcli.plan import Plan, plans
+from stabcli.rules import SEVERITIES, Severity, Skipped, run_rules, select
+from stabcli.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A run, what went wrong in it, what it cost, what to do, and what could not be looked at."""
+
+    run: Run
+    """What was read."""
+    incidents: tuple[Incident, ...]
+    """Ordered by attempt and first step."""
+    plans: tuple[tuple[Plan, ...], ...]
+    """For each incident the ways to recover, the recommended one first."""
+    cost: CostReport
+    """What it cost."""
+    checked: tuple[str, ...]
+    """Names of the rules that looked."""
+    skipped: tuple[Skipped, ...]
+    """Rules that could not look, and why."""
+    presets: tuple[str, ...]
+    """The presets the rules were taken from; empty where rules were named one by one."""
+
+    @property
+    def worst(self) -> Severity | None:
+        """The gravest severity found; None where nothing was."""
+        found = [i.severity for i in self.incidents]
+        return max(found, key=SEVERITIES.index) if found else None
+
+
+def diagnose(
+    run: Run,
+    *,
+    presets: Sequence[str] = ("default",),
+    only: Sequence[str] = (),
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Diagnosis:
+    """Detect, group, price, plan: the whole of the analysis, in the order it happens.
+
+    Args:
+        run: The run to look at.
+        presets: The presets whose rules to run.
+        only: Rules to run instead, by name.
+        settings: Rule name -> setting -> value, where it is not the default.
+
+    Raises:
+        SettingError: A rule, preset or setting does not exist, or a value is of the wrong type.
+    """
+    chosen = select(presets, only)
+    findings, skipped = run_rules(run, chosen, settings)
+    incidents = group(run, findings)
+    cost = price(run, incidents)
+    not_looked = {s.rule for s in skipped}
+    return Diagnosis(
+        run=run,
+        incidents=incidents,
+        plans=plans(run, incidents, cost),
+        cost=cost,
+        checked=tuple(r.name for r in chosen if r.name not in not_looked),
+        skipped=tuple(skipped),
+        presets=() if only else tuple(presets),
+    )
