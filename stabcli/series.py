@@ -42,7 +42,7 @@ class Signal:
     values: np.ndarray
     """Values, float64 of shape (n,); NaN and infinities are what the trainer had."""
     inherited: np.ndarray
-    """Up to ``WINDOW`` finite values of earlier attempts that this one goes on from."""
+    """The last finite values of earlier attempts that this one goes on from; see ``signals``."""
     resumed: bool
     """Whether an earlier attempt exists."""
 
@@ -65,8 +65,8 @@ class Signal:
         )
 
 
-def signals(run: Run, metric: str) -> list[Signal]:
-    """Return ``metric`` attempt by attempt, each with the history it inherits."""
+def signals(run: Run, metric: str, *, history: int = WINDOW) -> list[Signal]:
+    """Return ``metric`` attempt by attempt, each with up to ``history`` values it inherits."""
     rows = np.flatnonzero(run.logged(metric))
     values = run.array(metric)[rows]
     steps = run.frame["step"].to_numpy()[rows]
@@ -85,25 +85,24 @@ def signals(run: Run, metric: str) -> list[Signal]:
                 rows=rows[start:stop],
                 steps=steps[start:stop],
                 values=values[start:stop],
-                inherited=_inherited(parts, int(steps[start])),
+                inherited=_inherited(parts, int(steps[start]), history),
                 resumed=bool(parts) or int(attempts[start]) > 0,
             )
         )
     return parts
 
 
-def _inherited(earlier: list[Signal], limit: Step) -> np.ndarray:
+def _inherited(earlier: list[Signal], limit: Step, missing: int) -> np.ndarray:
     """Return the last finite values before ``limit`` that no later attempt has overwritten."""
     found: list[np.ndarray] = []
-    missing = WINDOW
     for part in reversed(earlier):
+        if missing <= 0:
+            break
         below = part.values[: int(np.searchsorted(part.steps, limit))]
         below = below[np.isfinite(below)][-missing:]
         found.append(below)
         missing -= len(below)
         limit = min(limit, int(part.steps[0]))
-        if missing <= 0:
-            break
     return np.concatenate(found[::-1]) if found else np.empty(0)
 
 
@@ -296,6 +295,26 @@ def slope(x: np.ndarray, y: np.ndarray) -> float:
     run = (x[j] - x[i]).astype(float)
     keep = run != 0
     return float(np.median((y[j] - y[i])[keep] / run[keep])) if keep.any() else float("nan")
+
+
+def slopes(windows: np.ndarray) -> np.ndarray:
+    """Return the Theil-Sen slope per column of each row of ``windows`` (k, w), leaving out NaN.
+
+    NaN where a row has fewer than two values.
+    """
+    i, j = np.triu_indices(windows.shape[1], 1)
+    out = np.full(len(windows), np.nan)
+    batch = max(1, (_BATCH << 7) // max(1, len(i)))
+    for at in range(0, len(windows), batch):
+        part = windows[at : at + batch]
+        pairs = (part[:, j] - part[:, i]) / (j - i)
+        missing = np.isnan(pairs)
+        if not missing.any():
+            out[at : at + batch] = np.median(pairs, axis=1)
+            continue
+        some = ~missing.all(axis=1)
+        out[at : at + batch][some] = np.nanmedian(pairs[some], axis=1)
+    return out
 
 
 def spread(x: np.ndarray) -> float:
