@@ -1,9 +1,22 @@
-"""``python -m stabcli``."""
+"""``python -m stabcli``, and the ``stabcli`` command: the one place where the program ends."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
 
 
-def main() -> None:
-    """Run the command line."""
-    raise SystemExit(2)
+def main() -> NoReturn:
+    """Run the command line and end with its exit status."""
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:  # before anything slow is imported
+        from stabcli import __version__
+
+        print(f"stabcli {__version__}")
+        sys.exit(0)
+    from stabcli.cli import run
+
+    sys.exit(run(arguments))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stabcli.errors import SettingError
 from stabcli.metrics import normalise
 from stabcli.run import Fact
+from stabcli.settings import suggestion
 from stabcli.units import quantity
 
 Kind = Literal["count", "number", "text", "steps"]
@@ -148,3 +151,36 @@ def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None
     if kind == "count":
         return int(value) if value >= 1 else None
     return value
+
+
+def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
+    """Return a fact that the user gave, with its canonical name.
+
+    Args:
+        name: Name of the fact, or one it goes by.
+        value: Its value; text such as ``4M`` is read as a count.
+        source: Where it was given: ``--gpus``, ``stabcli.toml``.
+
+    Raises:
+        SettingError: There is no such fact, or the value is none of its kind.
+    """
+    fact = name if name in FACTS else _BY_NAME.get(normalise(name))
+    if fact is None:
+        raise SettingError(f"{source}: no such fact as {name!r}: {suggestion(name, FACTS)}")
+    kind = FACTS[fact].kind
+    read = value
+    if isinstance(value, str) and kind in ("steps", "number"):
+        with contextlib.suppress(ValueError):
+            read = [int(v) for v in value.split(",")] if kind == "steps" else float(value)
+    checked = _value(kind, read)
+    if checked is None:
+        raise SettingError(f"{source}: takes {_TAKES[kind]}, not {value!r}")
+    return fact, Fact(value=checked, source=source)
+
+
+_TAKES: Mapping[Kind, str] = {
+    "count": "a count such as 512, 7e9 or 4M",
+    "number": "a number",
+    "text": "a word",
+    "steps": "steps such as 1000,2000",
+}

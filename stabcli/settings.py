@@ -1,1 +1,180 @@
-"""Settings."""
+"""Settings: flags win over ``STABCLI_*``, those over a settings file, that over the defaults.
+
+The file is the nearest ``stabcli.toml``, or ``pyproject.toml`` with a ``[tool.stabcli]``, in
+the working directory or above it. A key nobody knows is an error: a threshold that is spelt
+wrong would otherwise be ignored in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from stabcli.errors import SettingError
+
+PREFIX = "STABCLI_"
+"""What the environment's settings begin with."""
+NOT_SETTINGS = ("STABCLI_UPDATE", "STABCLI_SHARED")
+"""Variables that the project's own tests read."""
+
+WORDS = ("format", "reader", "fail_on")
+"""Settings that are one word."""
+LISTS = ("preset", "metric")
+"""Settings that are one word or several."""
+TABLES = ("map", "facts", "rules")
+"""Settings that are tables, in a file only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value and where it was given."""
+
+    value: Any
+    source: str
+    """``stabcli.toml``, ``STABCLI_GPUS``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that was set outside of the command line."""
+
+    words: Mapping[str, Given] = field(default_factory=dict)
+    """``format``, ``reader``, ``fail_on``: strings."""
+    lists: Mapping[str, Given] = field(default_factory=dict)
+    """``preset``, ``metric``: tuples of strings."""
+    facts: Mapping[str, Given] = field(default_factory=dict)
+    """Name of a fact -> value."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> the log's own name (``[map]``)."""
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Rule -> setting -> value (``[rules.<name>]``)."""
+    file: str | None = None
+    """The settings file that was read."""
+
+    def word(self, name: str) -> str | None:
+        """Return a one-word setting, or None where it was not set."""
+        return str(self.words[name].value) if name in self.words else None
+
+    def list(self, name: str) -> tuple[str, ...]:
+        """Return a setting of several words; empty where it was not set."""
+        return tuple(self.lists[name].value) if name in self.lists else ()
+
+
+def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -> Settings:
+    """Read the settings file and the environment.
+
+    Args:
+        folder: Where to begin looking for a file, going up.
+        environment: The environment's variables.
+        facts: Names of the facts there are.
+
+    Raises:
+        SettingError: A file is not TOML, a key is unknown, or a value is of the wrong kind.
+    """
+    file, table = _nearest(folder)
+    words: dict[str, Given] = {}
+    lists: dict[str, Given] = {}
+    known_facts: dict[str, Given] = {}
+    names: Mapping[str, Any] = {}
+    rules: Mapping[str, Any] = {}
+    shown = file or ""
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name in WORDS:
+            words[name] = Given(value=_word(shown, key, value), source=shown)
+        elif name in LISTS:
+            lists[name] = Given(value=_words(shown, key, value), source=shown)
+        elif name == "map":
+            names = {k: _word(shown, f"map.{k}", v) for k, v in _table(shown, key, value).items()}
+        elif name == "facts":
+            for fact, given in _table(shown, key, value).items():
+                _known(f"{shown}: facts.{fact}", "fact", fact, facts)
+                known_facts[fact] = Given(value=given, source=shown)
+        elif name == "rules":
+            inner = _table(shown, key, value)
+            rules = {r: _table(shown, f"rules.{r}", v) for r, v in inner.items()}
+        else:
+            _known(f"{shown}: {key}", "setting", name, (*WORDS, *LISTS, *TABLES))
+    for variable, text in environment.items():
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or not text:
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name in WORDS:
+            words[name] = Given(value=text, source=variable)
+        elif name in LISTS:
+            parts = tuple(p.strip() for p in text.split(",") if p.strip())
+            lists[name] = Given(value=parts, source=variable)
+        else:
+            variables = {f"{PREFIX}{n.upper()}" for n in (*WORDS, *LISTS, *facts)}
+            _known(variable, "setting", variable, variables)
+            known_facts[name] = Given(value=text, source=variable)
+    return Settings(
+        words=words, lists=lists, facts=known_facts, names=names, rules=rules, file=file
+    )
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Say which known name was probably meant, or list them all."""
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
+
+
+def _known(where: str, noun: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise SettingError(f"{where}: no such {noun}: {suggestion(name, known)}")
+
+
+def _nearest(folder: Path) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the nearest settings file, as it is shown to people, and what it sets."""
+    folder = folder.resolve()
+    for level in (folder, *folder.parents):
+        own = level / "stabcli.toml"
+        if own.is_file():
+            return _shown(own, folder), _read(own, folder)
+        project = level / "pyproject.toml"
+        if project.is_file():
+            table = _read(project, folder).get("tool", {}).get("stabcli")
+            if table is not None:
+                shown = f"{_shown(project, folder)} [tool.stabcli]"
+                return shown, _table(shown, "tool.stabcli", table)
+    return None, {}
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return os.path.relpath(path, folder)
+
+
+def _read(path: Path, folder: Path) -> Mapping[str, Any]:
+    shown = _shown(path, folder)
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{shown}: not valid TOML: {error}") from None
+    except OSError as error:
+        raise SettingError(f"{shown}: cannot be read: {error.strerror or error}") from None
+
+
+def _word(where: str, key: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise SettingError(f"{where}: {key}: takes a word, not {value!r}")
+    return value
+
+
+def _words(where: str, key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    raise SettingError(f"{where}: {key}: takes a word or a list of words, not {value!r}")
+
+
+def _table(where: str, key: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingError(f"{where}: {key}: takes a table, not {value!r}")
+    return value

@@ -83,3 +83,18 @@ def quantity(text: str) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ValueError(f"not a positive count: {text!r}")
     return value
+
+
+def printable(text: str) -> str:
+    r"""Return text from a log as it may be shown: control characters as ``\x1b``.
+
+    Escape sequences could repaint the terminal, line breaks forge a line of a report, and
+    marks of writing direction reorder what is read.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -69,7 +69,7 @@ def reader(matches: Matches, *, writes: str) -> Callable[[Read], Read]:
 
 def read_runs(
     logs: list[str], *, options: Options | None = None, format_name: str | None = None
-) -> tuple[list[Run], list[str]]:
+) -> tuple[list[Run], list[LogError]]:
     """Read every run of every log.
 
     Args:
@@ -78,7 +78,8 @@ def read_runs(
         format_name: The reader to use, where the user chose one.
 
     Returns:
-        The runs in the order given, and a line for everything that was left unread.
+        The runs in the order given, and an error for whatever was left unread in folders:
+        ``UnknownFormat`` for files that are no logs, another ``LogError`` for broken ones.
 
     Raises:
         LogError: A log cannot be read, or a pattern matches nothing.
@@ -86,8 +87,8 @@ def read_runs(
     """
     options = options or Options()
     runs: list[Run] = []
-    unread: list[str] = []
-    for shown in (path for log in logs for path in _expand(log)):
+    unread: list[LogError] = []
+    for shown in (path for log in logs for path in expand(log)):
         source = open_source(shown)
         chosen = _choose(source, format_name)
         if chosen is None:
@@ -97,8 +98,12 @@ def read_runs(
     return runs, unread
 
 
-def _expand(log: str) -> list[str]:
-    """Return the paths a pattern stands for, or the path itself."""
+def expand(log: str) -> list[str]:
+    """Return the paths a pattern stands for, or the path itself.
+
+    Raises:
+        LogError: The pattern matches nothing.
+    """
     if log == "-" or os.path.lexists(log) or not glob.has_magic(log):
         return [log]
     paths = sorted(glob.glob(log, recursive=True))
@@ -132,7 +137,7 @@ def _read(source: Source, chosen: Reader, options: Options) -> list[Run]:
     return runs
 
 
-def _read_folder(source: Source, options: Options, unread: list[str]) -> list[Run]:
+def _read_folder(source: Source, options: Options, unread: list[LogError]) -> list[Run]:
     """Read what lies in a folder, going down to the first level that a reader claims."""
     runs: list[Run] = []
     skipped: list[str] = []
@@ -148,9 +153,10 @@ def _read_folder(source: Source, options: Options, unread: list[str]) -> list[Ru
         except UnknownFormat:
             skipped.append(path.name)
         except LogError as error:
-            unread.append(str(error))
+            unread.append(error)
     if skipped:
-        unread.append(f"{source.shown}: not logs, left out: {', '.join(skipped)}")
+        left_out = f"{source.shown}: not logs, left out: {', '.join(skipped)}"
+        unread.append(UnknownFormat(left_out))
     return runs
 
 

@@ -1,0 +1,270 @@
+"""Arguments that all commands on logs share, and what they ask for.
+
+``@takes_logs`` adds them to a command, which gets them as one ``Asked``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
+
+import typer
+
+from stabcli.errors import LogError, SettingError, UnknownFormat
+
+if TYPE_CHECKING:
+    from stabcli.assembly import Options
+    from stabcli.run import Run
+    from stabcli.settings import Settings
+
+P = ParamSpec("P")
+
+FACT_FLAGS = {
+    "gpus": "gpus",
+    "gpu": "gpu",
+    "params": "parameters",
+    "tokens_per_step": "tokens_per_step",
+    "gpu_hours_per_trillion": "gpu_hours_per_trillion",
+}
+"""Parameter -> the fact it gives; every other fact is given by ``--fact``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user asked for by the shared arguments, before settings fill the gaps."""
+
+    logs: tuple[str, ...]
+    reader: str | None
+    names: tuple[str, ...]
+    metrics: tuple[str, ...]
+    presets: tuple[str, ...]
+    only: tuple[str, ...]
+    assignments: tuple[str, ...]
+    facts: tuple[tuple[str, str, str], ...]
+    """Fact, value and the flag that gave it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What became of the logs."""
+
+    runs: tuple[Run, ...]
+    failed: tuple[str, ...] = ()
+    """A line for each log that cannot be read."""
+    left_out: tuple[str, ...] = ()
+    """A line for each folder with files in it that are not logs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """How to look at the runs: what ``stabcli.diagnosis.diagnose`` takes."""
+
+    presets: tuple[str, ...] = ("default",)
+    only: tuple[str, ...] = ()
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def _shared(
+    logs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOG", help="Files, folders, patterns, or - for stdin."),
+    ],
+    preset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Set of rules: default or seed; repeatable."),
+    ] = None,
+    rule: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run this rule instead of a preset; repeatable."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="RULE.SETTING=VALUE", help="Change a setting; repeatable."),
+    ] = None,
+    map_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="METRIC=NAME", help="Say which column is the loss, …; repeatable."
+        ),
+    ] = None,
+    reader: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read as this format instead of finding out.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Keep this column even in a very wide log; repeatable."),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="N", help="GPUs in the run.")] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="MODEL", help="GPU model, e.g. H100.")] = None,
+    params: Annotated[
+        str | None, typer.Option(metavar="N", help="Parameters of the model, e.g. 7B.")
+    ] = None,
+    tokens_per_step: Annotated[
+        str | None, typer.Option(metavar="N", help="Tokens of one optimizer step, e.g. 4M.")
+    ] = None,
+    gpu_hours_per_trillion: Annotated[
+        str | None, typer.Option(metavar="H", help="GPU-hours per 1e12 tokens, e.g. 40400.")
+    ] = None,
+    fact: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Anything else known of the run; repeatable."),
+    ] = None,
+) -> Asked:
+    flags = {
+        "gpus": gpus,
+        "gpu": gpu,
+        "params": params,
+        "tokens_per_step": tokens_per_step,
+        "gpu_hours_per_trillion": gpu_hours_per_trillion,
+    }
+    given = [
+        (FACT_FLAGS[name], value, "--" + name.replace("_", "-"))
+        for name, value in flags.items()
+        if value is not None
+    ]
+    for text in fact or ():
+        name, value = _pair("--fact", text)
+        given.append((name.replace("-", "_"), value, f"--fact {name}"))
+    return Asked(
+        logs=tuple(logs),
+        reader=reader,
+        names=tuple(map_ or ()),
+        metrics=tuple(metric or ()),
+        presets=tuple(preset or ()),
+        only=tuple(rule or ()),
+        assignments=tuple(set_ or ()),
+        facts=tuple(given),
+    )
+
+
+def takes_logs(command: Callable[Concatenate[Asked, P], int]) -> Callable[..., int]:
+    """Give a command the shared arguments; it gets them as its first parameter."""
+    shared = inspect.signature(_shared)
+    own = list(inspect.signature(command).parameters.values())[1:]
+
+    @functools.wraps(command)
+    def with_shared(**arguments: Any) -> int:
+        asked = _shared(**{name: arguments.pop(name) for name in shared.parameters})
+        return command(asked, **arguments)  # type: ignore[call-arg]
+
+    theirs = list(shared.parameters.values())
+    hints = get_type_hints(command, include_extras=True)
+    hints |= get_type_hints(_shared, include_extras=True)
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name])
+        for p in [theirs[0], *own, *theirs[1:]]
+    ]
+    with_shared.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_shared.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_shared
+
+
+def settings() -> Settings:
+    """Return what the environment and the nearest settings file say."""
+    import os
+    from pathlib import Path
+
+    from stabcli.facts import FACTS
+    from stabcli.settings import load
+
+    return load(Path.cwd(), os.environ, FACTS)
+
+
+def read(asked: Asked, chosen: Settings) -> Read:
+    """Read every log; one that cannot be read does not keep the others from being read.
+
+    Raises:
+        SettingError: A flag or a setting is wrong.
+    """
+    from stabcli.readers import expand, read_runs, readers
+    from stabcli.settings import suggestion
+
+    reader = asked.reader or chosen.word("reader")
+    names = [r.name for r in readers]
+    if reader is not None and reader not in names:
+        raise SettingError(f"--reader {reader}: no such reader: {suggestion(reader, names)}")
+    options = _options(asked, chosen)
+    runs: list[Run] = []
+    failed: list[str] = []
+    left_out: list[str] = []
+    for log in asked.logs:
+        try:
+            for path in expand(log):
+                try:
+                    found, unread = read_runs([path], options=options, format_name=reader)
+                    runs += found
+                    for line in unread:
+                        (left_out if isinstance(line, UnknownFormat) else failed).append(str(line))
+                    if not found and all(isinstance(line, UnknownFormat) for line in unread):
+                        failed.append(f"{path}: no log in this folder: check the path")
+                except LogError as error:
+                    failed.append(str(error))
+        except LogError as error:
+            failed.append(str(error))
+    return Read(runs=tuple(runs), failed=tuple(failed), left_out=tuple(left_out))
+
+
+def _options(asked: Asked, chosen: Settings) -> Options:
+    from stabcli.assembly import Options
+    from stabcli.facts import given_fact
+
+    facts = dict(given_fact(name, g.value, g.source) for name, g in chosen.facts.items())
+    facts |= dict(given_fact(name, value, flag) for name, value, flag in asked.facts)
+    return Options(
+        names={**chosen.names, **dict(_pair("--map", text) for text in asked.names)},
+        facts=facts,
+        metrics=asked.metrics or chosen.list("metric"),
+    )
+
+
+def analysis(asked: Asked, chosen: Settings) -> Analysis:
+    """Say which rules to run, and with which settings.
+
+    Raises:
+        SettingError: A rule, preset or setting does not exist.
+    """
+    from stabcli.rules import checked_settings, rules, select
+    from stabcli.settings import suggestion
+
+    known = {r.name: r for r in rules}
+    values: dict[str, dict[str, Any]] = {name: dict(v) for name, v in chosen.rules.items()}
+    for text in asked.assignments:
+        where, value = _pair("--set", text)
+        rule, dot, setting = where.partition(".")
+        if not dot:
+            raise SettingError(f"--set {text}: no setting named: write RULE.SETTING=VALUE")
+        values.setdefault(rule, {})[setting.replace("-", "_")] = _BOOLEANS.get(value, value)
+    for name, given in values.items():
+        if name not in known:
+            raise SettingError(f"rule {name}: no such rule: {suggestion(name, known)}")
+        checked_settings(known[name], given)
+    presets = asked.presets or chosen.list("preset") or ("default",)
+    select(presets, asked.only)
+    return Analysis(presets=presets, only=asked.only, settings=values)
+
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise SettingError(f"{flag} {text}: no value in it: write NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def choose(flag: str, value: str, known: Iterable[str]) -> str:
+    """Return ``value`` where it is one of ``known``.
+
+    Raises:
+        SettingError: It is not.
+    """
+    from stabcli.settings import suggestion
+
+    names = list(known)
+    if value not in names:
+        raise SettingError(f"{flag} {value}: no such choice: {suggestion(value, names)}")
+    return value

@@ -1,0 +1,162 @@
+"""Report ``json``: the contract for programs. Its fields only change meaning with ``FORMAT``."""
+
+from __future__ import annotations
+
+import json as library
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from stabcli import __version__
+from stabcli.cost import Cost, CostReport
+from stabcli.diagnosis import Diagnosis
+from stabcli.incidents import Incident
+from stabcli.plan import Plan
+from stabcli.report import Outcome, Screen, report
+from stabcli.rules import SEVERITIES, Finding
+from stabcli.run import Run
+
+FORMAT = 1
+"""Raised when a field changes its meaning; new fields may come at any time."""
+
+
+@report
+def json(outcome: Outcome, screen: Screen) -> str:
+    """Everything, for programs; ``stabcli schema`` describes it.
+
+    NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", because JSON has no
+    numbers for them.
+    """
+    del screen
+    found = [i for d in outcome.diagnoses for i in d.incidents]
+    worst = max((i.severity for i in found), key=SEVERITIES.index, default=None)
+    document = {
+        "format": FORMAT,
+        "tool": {"name": "stabcli", "version": __version__},
+        "runs": [_diagnosis(d) for d in outcome.diagnoses],
+        "summary": {
+            "runs": len(outcome.diagnoses),
+            "incidents": len(found),
+            "worst": worst,
+            "exit": outcome.exit_status,
+        },
+    }
+    return library.dumps(_finite(document), indent=2, allow_nan=False)
+
+
+def _diagnosis(d: Diagnosis) -> dict[str, Any]:
+    costs = [*d.cost.incidents, *[None] * (len(d.incidents) - len(d.cost.incidents))]
+    return {
+        "run": _run(d.run),
+        "incidents": [
+            _incident(i, plans[0] if plans else None, cost)
+            for i, plans, cost in zip(d.incidents, d.plans, costs, strict=True)
+        ],
+        "checked": list(d.checked),
+        "skipped": [{"rule": s.rule, "why": s.why} for s in d.skipped],
+        "cost": _cost_report(d.cost),
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    steps = run.frame["step"]
+    return {
+        "name": run.name,
+        "source": run.source,
+        "reader": run.reader,
+        "rows": run.frame.height,
+        "bad_rows": run.bad.count,
+        "first_step": steps.min(),
+        "last_step": steps.max(),
+        "log_interval": run.log_interval,
+        "columns": dict(run.columns),
+        "facts": {k: {"value": f.value, "source": f.source} for k, f in run.facts.items()},
+        "attempts": [
+            {
+                "attempt": a.attempt,
+                "first_step": a.first_step,
+                "last_step": a.last_step,
+                "rows": a.rows,
+            }
+            for a in run.attempts
+        ],
+        "notes": list(run.notes),
+    }
+
+
+def _incident(incident: Incident, plan: Plan | None, cost: Cost | None) -> dict[str, Any]:
+    return {
+        "rule": incident.rule,
+        "severity": incident.severity,
+        "ending": incident.ending,
+        "attempt": incident.attempt,
+        "first": incident.first,
+        "peak": incident.worst.peak,
+        "last": incident.last,
+        "recovered": incident.recovered,
+        "tags": list(incident.tags),
+        "lead": incident.lead.rule,
+        "findings": [_finding(f) for f in incident.findings],
+        "plan": None if plan is None else _plan(plan),
+        "cost": None if cost is None else _cost(cost),
+    }
+
+
+def _finding(f: Finding) -> dict[str, Any]:
+    return {
+        "rule": f.rule,
+        "metric": f.metric,
+        "severity": f.severity,
+        "attempt": f.attempt,
+        "first": f.first,
+        "last": f.last,
+        "peak": f.peak,
+        "value": f.value,
+        "expected": f.expected,
+        "score": f.score,
+        "file": f.file,
+        "line": f.line,
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "roll_back_to": plan.roll_back_to,
+        "skip_first": plan.skip_first,
+        "skip_last": plan.skip_last,
+        "lr_factor": None if plan.lr_factor is None else list(plan.lr_factor),
+        "text": plan.text,
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "steps": cost.steps,
+        "tokens": cost.tokens,
+        "gpu_hours": cost.gpu_hours,
+        "usd": cost.usd,
+    }
+
+
+def _cost_report(cost: CostReport) -> dict[str, Any]:
+    def part(name: str, c: Cost) -> dict[str, Any]:
+        return {"class": name, "steps": c.steps, "tokens": c.tokens, "gpu_hours": c.gpu_hours}
+
+    return {
+        "total": _cost(cost.total),
+        "all": {"tokens": cost.all.tokens, "gpu_hours": cost.all.gpu_hours},
+        "goodput": cost.goodput,
+        "classes": [part(name, c) for name, c in cost.classes],
+        "assumptions": list(cost.assumptions),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """Return ``value`` with non-finite numbers as strings and tuples as lists."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
