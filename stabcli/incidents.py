@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
-from stabcli.rules import SEVERITIES, Finding, Severity
+from stabcli.rules import SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.series import SHORT, WINDOW, Signal, signals, spread
 from stabcli.units import Step
@@ -26,9 +27,6 @@ TOLERANCE = 0.02
 NEAR_STEPS = 50
 NEAR_ROWS = 5
 """Findings closer than this many steps or rows are one incident."""
-
-STATISTIC = "statistic"
-"""Tag of a finding that describes the whole run and belongs to no event."""
 
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
@@ -96,12 +94,17 @@ class Incident:
 
     @property
     def family(self) -> str:
-        """What kind of thing moved: ``numerics``, ``speed``, ``validation``, …"""
+        """What kind of thing moved: ``numerics``, ``speed``, ``validation`` and so on."""
         return family(self.worst)
 
 
 def family(finding: Finding) -> str:
-    """Return the kind of thing a finding is about; losses, gradients and unknown columns are one."""
+    """Return the kind of thing a finding is about.
+
+    Losses, gradients and unknown columns are of one kind, and so is whatever is not finite.
+    """
+    if not math.isfinite(finding.value):
+        return "numerics"
     return _FAMILY.get(finding.metric, "numerics")
 
 

@@ -25,6 +25,9 @@ PRESETS: tuple[Preset, ...] = get_args(Preset)
 """``default``: the robust rules. ``seed``: the field's rules of thumb, to the letter."""
 Check = Callable[..., Iterator["Finding"]]
 
+STATISTIC = "statistic"
+"""Tag of a finding that describes the whole run and belongs to no event."""
+
 
 class CannotLook(Exception):
     """Raised by a rule whose run lacks what it needs; becomes a ``Skipped``, never a clean bill."""

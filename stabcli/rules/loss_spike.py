@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stabcli.bumps import Bumps
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
 
 FLOOR = 0.005
 """Least spread of a loss in log units: half a percent."""
+USUAL_RATIO = 1.5
+"""Ratio to the level from which no bump is put down to uneven batches."""
+USUAL_SCORE = 16.0
+"""Robust standard deviations from which no bump is put down to uneven batches."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -23,6 +28,10 @@ def loss_spike(
     error: float = 8.0,
     rise: float = 0.05,
     critical_ratio: float = 2.0,
+    short: int = 6,
+    short_rise: float = 0.10,
+    usual: int = 3,
+    usual_within: int = 2000,
     join: int = 10,
 ) -> Iterator[Finding]:
     """Loss leaps far above its own recent level.
@@ -33,6 +42,11 @@ def loss_spike(
     notice). The spread is the median absolute deviation of the 64 rows before, without their
     trend. Rows already flagged are not part of that history. During warm-up, and in the first
     rows after a restart, everything counts one degree less, unless it is three times the level.
+
+    A bump of at most ``short`` rows is only a notice where it rises by less than ``short_rise``
+    in a log of every step, or where ``usual`` others about as high stand within ``usual_within``
+    rows of it, and it reaches neither one and a half times the level nor 16 deviations: batches
+    of this run are that uneven.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -53,6 +67,10 @@ def loss_spike(
     error: Robust standard deviations for an error.
     rise: Relative rise that a warning or an error must show besides.
     critical_ratio: Ratio to the level at which an error is critical.
+    short: Rows in a row up to which a bump can be one of uneven batches.
+    short_rise: Relative rise that a short bump must show for a warning, in a log of every step.
+    usual: Number of other such bumps that make one usual.
+    usual_within: Rows on either side in which those are counted.
     join: Rows between two flagged rows that still belong to one finding.
 
     ## Example
@@ -81,7 +99,10 @@ def loss_spike(
         )
         warm = warmup_end(run, signal.attempt)
         level = np.where(np.isfinite(scores.base), scores.base, signal.values)
-        ratio = signal.values / level
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.nan_to_num(signal.values / level, nan=1.0)
+        bumps = Bumps(scores.z >= notice, ratio, short=short)
+        every_step = (run.log_interval or 1) == 1
         for first, last in stretches(scores.z >= notice, gap=join):
             inside = np.arange(first, last + 1)
             peak = int(inside[np.argmax(ratio[inside])])
@@ -93,10 +114,15 @@ def loss_spike(
                 if severity == "error" and ratio[peak] >= critical_ratio:
                     severity = "critical"
             tags: tuple[str, ...] = ()
+            usual_size = ratio[peak] < USUAL_RATIO and top < USUAL_SCORE
+            if usual_size and bumps.only_short(first, last):
+                small = every_step and ratio[peak] < 1 + short_rise
+                if small or bumps.others(first, last, ratio[peak], usual_within) >= usual:
+                    severity, tags = "notice", ("uneven-batches",)
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
             resumed = signal.resumed and (first < 3 or signal.steps[first] < signal.steps[0] + 20)
             if early or resumed:
-                tags = ("warm-up",) if early else ("resume",)
+                tags = (*tags, "warm-up" if early else "resume")
                 if ratio[peak] < 3:
                     severity = SEVERITIES[max(0, SEVERITIES.index(severity) - 1)]
             yield finding(

@@ -1,0 +1,70 @@
+"""Rule ``hidden-nonfinite``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabcli.rules import Finding, finding, rule
+from stabcli.run import Run
+from stabcli.series import Signal, signals, stretches
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0")
+def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Finding]:
+    """The trainer hid a NaN loss: it logged exactly 0, or no loss at all.
+
+    ## What it finds
+    Rows where the loss is exactly 0, or missing though it is logged beside every other gradient
+    norm, while the gradient norm is not finite: critical. And ``zeros`` or more losses in a row
+    of exactly 0 without a gradient norm to tell why: an error. Losses of reinforcement learning,
+    which really are 0, are not looked at.
+
+    ## Why it matters
+    The run looks healthy, or even perfect, while it trains on NaN. Nobody stops it.
+
+    ## What to do
+    Roll back to the newest checkpoint before the first such row. With transformers set
+    ``logging_nan_inf_filter=False``, so that the next one is seen at once.
+
+    ## When it errs
+    A loss that is masked out in every token is 0 as well: look at the labels of that batch.
+
+    ## Settings
+    zeros: Losses of exactly 0 in a row that count without a gradient norm.
+    join: Rows between two such rows that still belong to one finding.
+
+    ## Example
+    $ stabcli scan sample_logs/hf-trainer/lora_nan --rule hidden-nonfinite --format brief
+    …
+
+    ## Sources
+    - transformers, Trainer: a NaN or infinite loss is replaced by the mean of the interval
+      before it is logged, and is 0.0 where all of the interval was NaN.
+    - Megatron-LM, training_log: a loss is printed only if it is at least 0, which NaN is not.
+    """
+    hidden = run.frame["hidden"].to_numpy() if "hidden" in run.frame.columns else None
+    for signal in signals(run, "loss"):
+        if hidden is not None:
+            here = hidden[signal.rows]
+            for first, last in stretches(here, gap=join):
+                yield _found(run, signal, first, last, "critical", float("nan"))
+        zero = signal.values == 0.0
+        for first, last in stretches(zero):
+            if last - first + 1 >= zeros:
+                yield _found(run, signal, first, last, "error", 0.0)
+
+
+def _found(run: Run, signal: Signal, first: int, last: int, severity: str, value: float) -> Finding:
+    before = signal.values[:first]
+    before = before[np.isfinite(before) & (before != 0.0)]
+    return finding(
+        run,
+        metric="loss",
+        rows=(int(signal.rows[first]), int(signal.rows[last])),
+        peak=int(signal.rows[first]),
+        severity="critical" if severity == "critical" else "error",
+        value=value,
+        expected=float(before[-1]) if len(before) else None,
+    )

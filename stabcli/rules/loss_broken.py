@@ -1,0 +1,87 @@
+"""Rule ``loss-broken``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabcli.rules import CannotLook, Finding, finding, rule
+from stabcli.run import Run
+from stabcli.series import MINIMUM, signals
+
+UNSCALED = 1000.0
+"""Median gradient norm above which gradients are scaled by a loss scale, or the run is broken."""
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0")
+def loss_broken(
+    run: Run,
+    *,
+    highest: float = 14.0,
+    over_uniform: float = 1.2,
+    stuck_level: float = 7.0,
+    stuck_rows: int = 100,
+    descent: float = 0.02,
+) -> Iterator[Finding]:
+    """Loss was broken from the start, or never left the level of a random guess.
+
+    ## What it finds
+    The median loss of the first tenth of the run (at least 8 rows) is above ``over_uniform``
+    times the loss of a uniform guess, ln(vocabulary), or above ``highest`` where the vocabulary
+    is unknown. Or the loss stays above ``stuck_level`` nats for ``stuck_rows`` rows and more,
+    and over the whole run falls by less than ``descent``.
+
+    ## Why it matters
+    Without a healthy stretch there is no baseline, so that no spike rule can speak. All of the
+    run is wasted.
+
+    ## What to do
+    Look at the initialisation, the checkpoint's format, the labels and the tokenizer; overfit one
+    batch before starting again.
+
+    ## When it errs
+    Losses that are sums instead of means per token are high by nature: map the mean one.
+
+    ## Settings
+    highest: Loss in nats above which a start is broken when the vocabulary is unknown.
+    over_uniform: Ratio to ln(vocabulary) above which a start is broken.
+    stuck_level: Loss in nats above which a flat run is one that learns nothing.
+    stuck_rows: Rows that a flat run must have.
+    descent: Relative fall from the first to the last quarter below which a run is flat.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule loss-broken --format brief
+    …
+
+    ## Sources
+    - A uniform guess over V tokens costs ln(V) nats: 10.8 for 50,257 tokens.
+    """
+    signal = signals(run, "loss")[0].finite()
+    if len(signal) < MINIMUM:
+        raise CannotLook(f"fewer than {MINIMUM} finite losses in the first attempt")
+    vocabulary = run.fact("vocab_size")
+    limit = over_uniform * math.log(vocabulary) if vocabulary else highest
+    start = signal.values[: max(8, len(signal) // 10)]
+    middle = float(np.median(start))
+    x = signal.values
+    quarter = max(8, len(x) // 4)
+    early, late = float(np.median(x[:quarter])), float(np.median(x[-quarter:]))
+    if middle > limit and late > limit / 2:
+        yield _whole(run, signal.rows, x, limit)
+    elif len(x) >= stuck_rows and late > stuck_level and late > early * (1 - descent):
+        yield _whole(run, signal.rows, x, early * (1 - descent))
+
+
+def _whole(run: Run, rows: np.ndarray, x: np.ndarray, expected: float) -> Finding:
+    return finding(
+        run,
+        metric="loss",
+        rows=(int(rows[0]), int(rows[-1])),
+        peak=int(rows[int(np.argmax(x))]),
+        severity="error",
+        value=float(np.median(x)),
+        expected=expected,
+        score=float(np.median(x)) / expected,
+    )

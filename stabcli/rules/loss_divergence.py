@@ -1,0 +1,116 @@
+"""Rule ``loss-divergence``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import planned_changes, signals, spread, stretches, warmup_end
+
+LEAST_ROWS = 48
+"""Rows without which a trend cannot be told from noise."""
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0")
+def loss_divergence(
+    run: Run,
+    *,
+    rise: float = 0.10,
+    share: float = 0.05,
+    sigmas: float = 4.0,
+    critical_rise: float = 0.5,
+) -> Iterator[Finding]:
+    """Loss climbs away from its best level and stays away.
+
+    ## What it finds
+    The median loss of a window (a fiftieth of the run, at least 16 rows) stays more than ``rise``
+    above the lowest such median so far, for at least ``share`` of the run and 16 rows, and by
+    more than ``sigmas`` standard errors. The finding begins where the loss left its lowest level.
+    An error; critical where it ends ``critical_rise`` above it.
+
+    ## Why it matters
+    A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
+
+    ## What to do
+    Roll back to before ``first``, not to where it became obvious, and lower the learning rate by
+    a quarter to a half. If it comes back, change what drives it: number format, weight decay on
+    embeddings, QK-norm, z-loss.
+
+    ## When it errs
+    A change to harder data raises the loss on purpose; a change of batch size or number of GPUs
+    that is logged begins anew. The noise of very short fine-tunes can hide or fake a trend.
+
+    ## Settings
+    rise: Relative rise above the lowest level.
+    share: Share of the run for which it must last.
+    sigmas: Standard errors of the window's median by which it must exceed the lowest level.
+    critical_rise: Relative rise at the end from which it is critical.
+
+    ## Example
+    $ stabcli scan sample_logs/csv/diverged_metrics.csv --rule loss-divergence --format brief
+    …
+
+    ## Sources
+    - A rise of 10 % over 5 % of the run: slow divergences told in public training chronicles
+      (BigScience tr8-104B, IDEFICS-80B) were of this size before anybody acted.
+    """
+    looked = False
+    for raw in signals(run, "loss"):
+        signal = raw.finite()
+        if len(signal) < LEAST_ROWS:
+            continue
+        looked = True
+        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
+        for start, stop in pairwise(edges):
+            if stop - start < LEAST_ROWS:
+                continue
+            x = signal.values[start:stop]
+            for first, last, top, low in _climbs(x, len(signal), rise, share, sigmas):
+                rows = signal.rows[start + first], signal.rows[start + last]
+                severity: Severity = "error"
+                if last == len(x) - 1 and top > critical_rise * abs(low):
+                    severity = "critical"
+                peak = start + first + int(np.argmax(x[first : last + 1]))
+                yield finding(
+                    run,
+                    metric="loss",
+                    rows=(int(rows[0]), int(rows[1])),
+                    peak=int(signal.rows[peak]),
+                    severity=severity,
+                    value=low + top,
+                    expected=low,
+                    score=top / (rise * abs(low)) if low else None,
+                )
+    if not looked:
+        raise CannotLook(f"fewer than {LEAST_ROWS} logged losses in every attempt")
+
+
+def _climbs(
+    x: np.ndarray, whole: int, rise: float, share: float, sigmas: float
+) -> Iterator[tuple[int, int, float, float]]:
+    """Yield first and last index, highest rise and lowest level before each lasting climb."""
+    width = max(16, whole // 50)
+    if len(x) < 2 * width:
+        return
+    level = pl.Series(x).rolling_median(width).to_numpy()
+    level[: width - 1] = np.inf
+    lowest = np.minimum.accumulate(level)
+    level[: width - 1] = np.nan
+    noise = spread(np.diff(x)) / np.sqrt(2.0)
+    error = 1.2533 * noise / np.sqrt(width)  # standard error of a median of normal values
+    with np.errstate(invalid="ignore"):
+        over = level - lowest
+        away = over > np.maximum(rise * np.abs(lowest), 2 * sigmas * error)
+    lasting = max(16, int(share * whole), width)
+    for first, last in stretches(away, gap=width // 2):
+        if last - first + 1 < lasting:
+            continue
+        low = float(lowest[first])
+        begun = first - int(np.argmax(level[first::-1] <= low * (1 + 1e-12)))
+        yield max(0, begun - width // 2), last, float(np.max(over[first : last + 1])), low
