@@ -26,6 +26,8 @@ SHORT = 16
 """Newest values of the history, whose median is the base."""
 MINIMUM = 16
 """Values of history without which nothing is scored."""
+ROUNDING = 1e-12
+"""Relative slack of a comparison with a computed limit: 3.6 is not above 1.2 times 3."""
 _BATCH = 1 << 14
 
 
@@ -346,6 +348,23 @@ def warmup_end(run: Run, attempt: int = 0) -> Step:
             ):
                 return max(share, int(rate.steps[top]))
     return share
+
+
+def after_clipping(run: Run) -> float | None:
+    """Return the clip that ``grad_norm`` was cut to before it was logged; None where it was not.
+
+    It was where no norm is above the known clip, and at least one in a hundred stands right at
+    it: such a log does not tell how large a gradient really was.
+    """
+    clip = run.fact("grad_clip")
+    if clip is None or clip <= 0 or not run.has("grad_norm"):
+        return None
+    norms = run.array("grad_norm")
+    norms = norms[np.isfinite(norms)]
+    pinned = int((np.abs(norms - clip) <= 1e-3 * clip).sum())
+    if (norms > 1.001 * clip).any() or pinned < max(3, len(norms) // 100):
+        return None
+    return clip
 
 
 def planned_changes(run: Run, signal: Signal) -> list[int]:
