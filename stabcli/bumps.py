@@ -10,7 +10,7 @@ import numpy as np
 
 from stabcli.series import stretches
 
-AS_HIGH = 0.8
+AS_HIGH = 0.85
 """Share of a bump's log height that another must reach to be as high."""
 
 

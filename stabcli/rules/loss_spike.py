@@ -29,7 +29,7 @@ def loss_spike(
     rise: float = 0.05,
     critical_ratio: float = 2.0,
     short: int = 6,
-    short_rise: float = 0.10,
+    short_rise: float = 0.15,
     usual: int = 3,
     usual_within: int = 2000,
     join: int = 10,
