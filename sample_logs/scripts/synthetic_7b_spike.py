@@ -60,7 +60,7 @@ def norm_level(step: int) -> float:
 def main() -> None:
     """Write the log."""
     rng = np.random.default_rng(CONFIG["seed"])
-    out = [dump({"config": CONFIG})]
+    out = [dump(CONFIG)]
     now = EPOCH
     for step in range(FIRST, LAST + 1, EVERY):
         speed = TOKENS_PER_SECOND * math.exp(rng.normal(0, 0.003))
