@@ -2,11 +2,328 @@
 
 from __future__ import annotations
 
-from stabcli.report import Outcome, Screen, report
-from stabcli.report.brief import brief
+import io
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from stabcli.diagnosis import Diagnosis
+from stabcli.incidents import Incident
+from stabcli.report import Outcome, Screen, _sampling, _words, report
+from stabcli.report.chart import picture
+from stabcli.rules import SEVERITIES
+from stabcli.run import Run
+from stabcli.units import percent, printable
+
+ALONE = 5
+"""Incidents of one rule and severity that get a line each; the rest share one."""
+PLANS = 2
+"""Incidents whose plans are shown."""
+COMPACT = 3
+"""From more runs than this on, a healthy one gets a single line."""
+STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
 
 
 @report
 def console(outcome: Outcome, screen: Screen) -> str:
     """One screen for a person: the truth first, then the cost, then what to do."""
-    return brief(outcome, screen)
+    page = _Page(screen)
+    several = len(outcome.diagnoses) > 1
+    for index, diagnosis in enumerate(outcome.diagnoses):
+        if len(outcome.diagnoses) > COMPACT and diagnosis.checked and _healthy(diagnosis):
+            page.line(_verdict(diagnosis))
+            continue
+        if index:
+            page.line("")
+        _tell(page, diagnosis)
+    if several:
+        page.line("")
+        page.line(_summary(outcome))
+    for line in outcome.left_out:
+        page.line(Text(printable(line), style="dim"))
+    return page.text()
+
+
+class _Page:
+    """Lines of a report as they are put together."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
+            width=screen.width,
+            force_terminal=screen.colour,
+            color_system="standard" if screen.colour else None,
+            no_color=not screen.colour,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+
+    def line(self, text: str | Text) -> None:
+        """Add a paragraph."""
+        self._console.print(text)
+
+    def entries(self, rows: Iterable[tuple[str | Text, str | Text]], *, label: int = 9) -> None:
+        """Add paragraphs with a label in front of each; the text hangs beside the label."""
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(width=label, no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, text in rows:
+            shown = name if isinstance(name, Text) else Text(name, style="dim")
+            grid.add_row(shown, text if isinstance(text, Text) else Text(text))
+        if grid.row_count:
+            self._console.print(grid)
+
+    def text(self) -> str:
+        """Return the page without blanks at the ends of lines."""
+        lines = [line.rstrip() for line in self._out.getvalue().splitlines()]
+        text = "\n".join(lines) + "\n"
+        if self.screen.ascii_only:
+            for fancy, simple in _PLAIN:
+                text = text.replace(fancy, simple)
+        return text
+
+
+_PLAIN = (("…", "..."), ("×", "x"), ("·", "-"), ("→", "->"))
+
+
+def _tell(page: _Page, d: Diagnosis) -> None:
+    run = d.run
+    page.line(Text(_words.short(run.source, page.screen.width), style="bold"))
+    page.entries(_reading(run))
+    page.line("")
+    page.line(_verdict(d))
+    grave = [i for i in d.incidents if i.severity != "notice"]
+    page.entries(_incidents(d, grave))
+    if grave:
+        _draw(page, d, grave)
+        page.entries(_plans(d, grave))
+    page.entries(_bill(d, grave))
+    page.entries(_rest(d, grave))
+
+
+def _healthy(d: Diagnosis) -> bool:
+    return d.worst in (None, "notice")
+
+
+def _reading(run: Run) -> list[tuple[str, str]]:
+    steps = run.frame["step"]
+    interval = run.log_interval or 1
+    every = "" if interval == 1 else f", one row in {interval:,}"
+    parts = [
+        run.reader,
+        _words.plural(run.frame.height, "row"),
+        f"steps {steps.min():,}..{steps.max():,}{every}",
+    ]
+    if len(run.attempts) > 1:
+        parts.append(_words.plural(len(run.attempts), "attempt"))
+    if run.bad.count:
+        parts.append(_words.plural(run.bad.count, "bad line"))
+    return [("read", " · ".join(parts)), *_columns(run)]
+
+
+def _columns(run: Run) -> list[tuple[str, str]]:
+    rows = []
+    mapped = [
+        canonical if canonical == own else f"{canonical} = {_words.short(own)}"
+        for canonical, own in run.columns.items()
+        if canonical != "step" or own != "step"
+    ]
+    if mapped:
+        rows.append(("columns", ", ".join(mapped)))
+    for number, why in run.bad.first[:2]:
+        rows.append(("bad line", f"{number:,}: {printable(why)}"))
+    rows += [("note", printable(note)) for note in run.notes]
+    return rows
+
+
+def _verdict(d: Diagnosis) -> Text:
+    name = _words.short(d.run.name)
+    looked = _words.plural(len(d.checked), "rule")
+    blind = f", {len(d.skipped)} could not look" if d.skipped else ""
+    if not d.checked:
+        return Text(f"CANNOT JUDGE  {name}: no rule could look", style="bold red")
+    if _healthy(d):
+        text = Text("fine", style="bold green")
+        notices = len(d.incidents)
+        found = (
+            f"nothing above notice ({_words.plural(notices, 'notice')})" if notices else "nothing"
+        )
+        return text.append(f"  {name}: {found} found by {looked}{blind}", style="not bold default")
+    counts = [
+        _words.plural(n, severity) if severity != "critical" else f"{n:,} critical"
+        for severity in reversed(SEVERITIES)
+        if severity != "notice" and (n := sum(i.severity == severity for i in d.incidents))
+    ]
+    worst = _by_gravity(d.incidents)[0]
+    text = Text(f"{worst.severity.upper()}  ", style=STYLES[worst.severity])
+    end = _words.ending(worst)
+    said = f"{name}: {worst.rule} at step {worst.first:,}" + (f", {end}" if end else "")
+    if len([i for i in d.incidents if i.severity != "notice"]) > 1:
+        said += f"; {', '.join(counts)} in all"
+    return text.append(said, style="not bold default")
+
+
+def _by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
+    return sorted(incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.attempt, i.first))
+
+
+def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
+    """Return a line an incident, and one for those of a rule that are too many."""
+    alike: dict[tuple[str, str], list[Incident]] = defaultdict(list)
+    for i in _by_gravity(grave):
+        alike[i.severity, i.rule].append(i)
+    rows = []
+    prices = dict(zip(map(id, d.incidents), d.cost.incidents, strict=False))
+    for (severity, rule), members in alike.items():
+        few = len(members) <= ALONE
+        shown = (
+            members if few else sorted(members, key=lambda i: -(i.worst.score or 0.0))[: ALONE - 2]
+        )
+        shown = sorted(shown, key=lambda i: (i.attempt, i.first))
+        for i in shown:
+            label = Text(severity, style=STYLES[severity])
+            rows.append(
+                (label, _incident(d.run, i, _words.price(prices[id(i)]) if id(i) in prices else ""))
+            )
+        if not few:
+            rest = [i for i in members if not any(i is s for s in shown)]
+            at = _words.places([i.first for i in rest])
+            said = f"{len(rest)} more × {rule}, steps {at}"
+            rows.append((Text(severity, style=STYLES[severity]), Text(said)))
+    return rows
+
+
+def _incident(run: Run, i: Incident, cost: str) -> Text:
+    attempt = f", attempt {i.attempt}" if len(run.attempts) > 1 else ""
+    text = Text(f"{_words.span(i.first, i.last)}{attempt}  ", style="bold")
+    parts = [f"{i.rule}: {_words.measured(run, i.worst)}"]
+    others: dict[str, int] = {}
+    for f in i.findings:
+        if f.rule != i.rule and f.severity != "notice":
+            others.setdefault(f.rule, f.first)
+    also = [f"{rule} ({_words.span(first, first)})" for rule, first in others.items()]
+    parts += [p for p in (_words.lead(run, i), _words.ending(i)) if p]
+    if cost:
+        parts.append(f"cost {cost}")
+    if also:
+        parts.append(f"also {', '.join(also)}")
+    return text.append("; ".join(parts), style="not bold")
+
+
+def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
+    run = d.run
+    main = next((m for m in ("loss", "objective_loss") if run.has(m)), None)
+    drawn = [main] if main else []
+    first = _by_gravity(grave)[0]
+    for metric in (first.lead.metric, first.worst.metric):
+        if metric in run.frame.columns and run.has(metric) and metric not in drawn:
+            drawn.append(metric)
+    for metric in drawn[:2]:
+        rows = np.flatnonzero(run.logged(metric))
+        image = picture(
+            run.frame["step"].to_numpy()[rows],
+            run.array(metric)[rows],
+            run.frame["attempt"].to_numpy()[rows],
+            incidents=[i.first for i in grave],
+            width=page.screen.width - 1,
+            height=11 if len(drawn) == 1 else 8,
+            ascii_only=page.screen.ascii_only,
+        )
+        if image is None:
+            continue
+        remark = f"  ({image.remark})" if image.remark else ""
+        page.line("")
+        page.line(Text(f"{_words.short(run.word(metric))}{remark}", style="dim"))
+        for line in image.lines:
+            page.line(Text(line, no_wrap=True))
+        if image.marks:
+            page.line(Text(image.marks, no_wrap=True, style="red"))
+
+
+def _plans(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
+    plans = dict(zip(map(id, d.incidents), d.plans, strict=True))
+    rows = []
+    for i in [i for i in _by_gravity(grave) if plans[id(i)]][:PLANS]:
+        for number, plan in enumerate(plans[id(i)]):
+            where = f"step {i.first:,}" if number == 0 else "or"
+            redo = _words.price(plan.redo)
+            text = plan.text + (f" (to train again: {redo})" if redo else "")
+            rows.append((where, text))
+            if plan.why and number == 0:
+                rows.append(("", f"because {plan.why}"))
+    if rows:
+        rows.insert(0, ("", ""))
+        rows.insert(1, ("to do", ""))
+    return rows
+
+
+def _bill(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
+    cost = d.cost
+    wasted = _words.price(cost.total)
+    rows = []
+    if wasted:
+        share = (
+            "" if cost.goodput is None else f"; {percent(cost.goodput)} of the run was productive"
+        )
+        rows.append(("cost", wasted + share))
+    if grave:
+        rows += [("", printable(line)) for line in cost.assumptions]
+    return rows
+
+
+def _rest(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
+    """Return what was noticed, what was checked, and what was not."""
+    rows = []
+    noticed: dict[str, list[Incident]] = defaultdict(list)
+    for i in d.incidents:
+        if i.severity == "notice":
+            noticed[i.rule].append(i)
+    if noticed:
+        said = "; ".join(_noticed(rule, members) for rule, members in noticed.items())
+        rows.append(("notices", said))
+    if not grave:
+        rows.append(("checked", ", ".join(d.checked)))
+    why: dict[str, list[str]] = defaultdict(list)
+    for s in d.skipped:
+        why[s.why].append(s.rule)
+    for index, (reason, rules) in enumerate(why.items()):
+        rows.append(("" if index else "unchecked", f"{printable(reason)}: {', '.join(rules)}"))
+    rows += [("unseen", line) for line in _sampling.blind_spots(d.run)]
+    if rows and grave:
+        rows.insert(0, ("", ""))
+    return rows
+
+
+def _noticed(rule: str, members: list[Incident]) -> str:
+    share = next((t for i in members for t in i.tags if t.startswith("share-")), None)
+    if share:
+        return f"{rule} ({share.removeprefix('share-')} of the rows)"
+    if len(members) == 1:
+        return f"{rule} ({_words.span(members[0].first, members[0].last)})"
+    return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"
+
+
+def _summary(outcome: Outcome) -> Text:
+    """Count the runs by the worst that was found in them."""
+    counts = []
+    for severity in reversed(SEVERITIES):
+        n = sum(d.worst == severity for d in outcome.diagnoses)
+        if n and severity != "notice":
+            counts.append(f"{n} {severity}")
+    fine = sum(_healthy(d) and bool(d.checked) for d in outcome.diagnoses)
+    blind = sum(not d.checked for d in outcome.diagnoses)
+    if fine:
+        counts.append(f"{fine} fine")
+    if blind:
+        counts.append(f"{blind} could not be judged")
+    return Text(
+        f"{_words.plural(len(outcome.diagnoses), 'run')}: {', '.join(counts)}", style="bold"
+    )

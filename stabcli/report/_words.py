@@ -1,0 +1,88 @@
+"""Words: how findings, incidents, costs and plans are put for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stabcli.cost import Cost
+from stabcli.incidents import STATISTIC, Incident
+from stabcli.rules import Finding
+from stabcli.run import Run
+from stabcli.units import count, gpu_hours, number, printable, steps
+
+NAME_LENGTH = 40
+"""Longest name of a column shown in full."""
+
+
+def short(text: str, length: int = NAME_LENGTH) -> str:
+    """Return text from a log, safe to show, cut in the middle where it is long."""
+    text = printable(text)
+    if len(text) <= length:
+        return text
+    half = (length - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
+
+
+def plural(n: int, noun: str) -> str:
+    """Print a number of things: ``1 rule``, ``3 rules``."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def span(first: int, last: int) -> str:
+    """Print a stretch of steps."""
+    return f"step {first:,}" if first == last else f"steps {first:,}..{last:,}"
+
+
+def measured(run: Run, f: Finding) -> str:
+    """Say what a finding saw, in the log's own words."""
+    said = f"{short(run.word(f.metric))} {number(f.value)}"
+    return said if f.expected is None else f"{said}, expected {number(f.expected)}"
+
+
+def ending(incident: Incident) -> str:
+    """Say how an incident ended; empty where the question makes no sense."""
+    if STATISTIC in incident.tags or incident.family in ("restarts", "schedule"):
+        return ""
+    took = ""
+    if incident.recovered is not None:
+        took = f" by step {incident.recovered:,}"
+    worst = incident.worst
+    lower = worst.expected is not None and worst.value < worst.expected
+    return {
+        "fast-recovery": f"recovered{took}",
+        "slow-recovery": f"recovered slowly,{took}",
+        "new-basin": f"settled {'lower' if lower else 'higher'}",
+        "diverged": "never recovered",
+        "rolled-back": "rolled back",
+        "unresolved": "the log ends too soon to tell how it ended",
+    }[incident.ending]
+
+
+def lead(run: Run, incident: Incident) -> str:
+    """Say what moved first, where that is not what was worst."""
+    first, worst = incident.lead, incident.worst
+    if first.metric == worst.metric or first.first >= worst.first:
+        return ""
+    return f"{short(run.word(first.metric))} moved first, at step {first.first:,}"
+
+
+def price(cost: Cost) -> str:
+    """Print what is known of a cost; empty where nothing is."""
+    parts = []
+    if cost.steps:
+        parts.append(steps(cost.steps))
+    if cost.tokens:
+        parts.append(f"{count(cost.tokens)} tokens")
+    if cost.gpu_hours:
+        parts.append(gpu_hours(cost.gpu_hours))
+    if cost.usd:
+        parts.append(f"${cost.usd:,.0f}")
+    return ", ".join(parts)
+
+
+def places(where: Sequence[int], shown: int = 6) -> str:
+    """List steps, the first few and the last."""
+    if len(where) <= shown:
+        return ", ".join(f"{s:,}" for s in where)
+    head = ", ".join(f"{s:,}" for s in where[: shown - 1])
+    return f"{head}, … {where[-1]:,}"

@@ -1,0 +1,187 @@
+"""Charts: a series over steps as text. The only module that knows plotext.
+
+plotext aborts the whole process on a NaN in a line, so that nothing non-finite may reach it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stabcli.units import number
+
+OUTLIER = 10.0
+"""Values beyond this many times the 95th percentile are drawn at the upper edge."""
+_DOTS = 2
+"""Dots of a braille character from left to right."""
+_TO_ASCII = str.maketrans("┌┐└┘─│┤├┬┴┼", "++++-||||++"[:11])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A chart as text."""
+
+    lines: tuple[str, ...]
+    """The frame with the series in it, top to bottom."""
+    marks: str
+    """The row below: where the incidents are, and where values are not finite."""
+    remark: str
+    """What the picture does not show as it is: outliers, non-finite values; may be empty."""
+
+
+def picture(
+    steps: np.ndarray,
+    values: np.ndarray,
+    attempts: np.ndarray,
+    *,
+    incidents: Sequence[int] = (),
+    width: int = 78,
+    height: int = 10,
+    ascii_only: bool = False,
+) -> Picture | None:
+    """Draw a series.
+
+    Args:
+        steps: Steps of shape (n,), rising within an attempt.
+        values: Values of shape (n,); non-finite ones are left out and marked below.
+        attempts: Attempt of each value, shape (n,); no line joins two of them.
+        incidents: Steps to mark.
+        width: Columns.
+        height: Rows of the frame and what is in it.
+        ascii_only: Draw with ASCII only.
+
+    Returns:
+        The picture, or None where there is nothing to draw or plotext cannot be imported.
+    """
+    finite = np.isfinite(values)
+    if finite.sum() < 2 or len(np.unique(steps[finite])) < 2:
+        return None
+    try:
+        import plotext
+    except (ImportError, OSError):  # no wheel for this machine: the report does without
+        return None
+    low, high = int(steps.min()), int(steps.max())
+    shown = values[finite]
+    ceiling = _ceiling(shown)
+    bottom, top = float(shown.min()), float(min(shown.max(), ceiling))
+    if bottom == top:
+        margin = abs(bottom) * 0.01 or 1.0
+        bottom, top = bottom - margin, top + margin
+    figure = plotext.figure  # one for the whole process
+    figure.clear.all()
+    figure.theme("colorless")
+    figure.plot_size(width, height)
+    for start, stop in _pieces(finite, attempts):
+        x, y = _thinned(steps[start:stop], values[start:stop], low, high, width * _DOTS)
+        marker = "*" if ascii_only else "braille"
+        line = figure.signal(x.tolist(), np.clip(y, bottom, top).tolist(), marker=marker).lines(
+            len(x) > 1
+        )
+        figure.draw(line)
+    figure.ruler(0, 0).lim(low, high)
+    figure.ruler(1, 0).lim(bottom, top)
+    ticks = [low + (high - low) * i // 4 for i in range(5)]
+    figure.ruler(0, 0).ticks(ticks, [f"{t:,}" for t in ticks])
+    levels = np.linspace(bottom, top, 4).tolist()
+    figure.ruler(1, 0).ticks(levels, [_level(v, top - bottom) for v in levels])
+    text = figure.build().string(colorless=True)
+    figure.clear.all()
+    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip())
+    marks = _marks(lines[0], steps, ~finite, incidents, low, high, ascii_only=ascii_only)
+    if ascii_only:
+        lines = tuple(line.translate(_TO_ASCII) for line in lines)
+    return Picture(
+        lines=lines, marks=marks, remark=_remark(steps, values, top, marks, ascii_only=ascii_only)
+    )
+
+
+def _ceiling(finite: np.ndarray) -> float:
+    """Return the value above which values are drawn at the upper edge."""
+    low, high = (float(v) for v in np.quantile(finite, [0.05, 0.95]))
+    reach = high if low > 0 else high - low
+    limit = OUTLIER * high if low > 0 else high + OUTLIER * reach
+    return limit if limit > low else math.inf
+
+
+def _pieces(finite: np.ndarray, attempts: np.ndarray) -> list[tuple[int, int]]:
+    """Return the half-open ranges of finite values that belong to one attempt."""
+    breaks = np.flatnonzero(np.diff(attempts) != 0) + 1
+    edges = np.flatnonzero(np.diff(finite.astype(np.int8)) != 0) + 1
+    cuts = [0, *np.unique(np.concatenate([breaks, edges])).tolist(), len(finite)]
+    return [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a and finite[a]]
+
+
+def _thinned(
+    steps: np.ndarray, values: np.ndarray, low: int, high: int, columns: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first, lowest, highest and last value of every column: all that can be seen."""
+    if len(steps) <= 4 * columns:
+        return steps, values
+    column = (steps - low) * columns // max(1, high - low + 1)
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(column)) + 1, [len(steps)]])
+    keep: set[int] = set()
+    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        part = values[start:stop]
+        keep.update((start, start + int(part.argmin()), start + int(part.argmax()), stop - 1))
+    chosen = np.array(sorted(keep))
+    return steps[chosen], values[chosen]
+
+
+def _level(value: float, span: float) -> str:
+    """Print a level of the axis with as many digits as tell it from its neighbours."""
+    if value == 0 or not span:
+        return number(value)
+    digits = max(2, math.ceil(math.log10(abs(value) / span)) + 2) if abs(value) > span else 2
+    return number(value, max(3, min(digits, 6)))
+
+
+def _marks(
+    frame: str,
+    steps: np.ndarray,
+    broken: np.ndarray,
+    incidents: Sequence[int],
+    low: int,
+    high: int,
+    *,
+    ascii_only: bool,
+) -> str:
+    """Return the row that stands below the frame."""
+    left = len(frame) - len(frame.lstrip()) + 1
+    columns = len(frame.strip()) - 2
+    row = [" "] * (left + columns)
+    arrow, cross = ("^", "x") if ascii_only else ("▲", "×")
+
+    def column(at: np.ndarray) -> list[int]:
+        shares = (at - low) / max(1, high - low)
+        return np.unique(np.rint(shares * (columns - 1)).astype(int)).tolist()
+
+    for c in column(steps[broken]):
+        row[left + c] = cross
+    at = np.array(incidents, dtype=np.int64)
+    for c in column(at[(at >= low) & (at <= high)]):
+        row[left + c] = arrow
+    return "".join(row).rstrip()
+
+
+def _remark(
+    steps: np.ndarray, values: np.ndarray, top: float, marks: str, *, ascii_only: bool
+) -> str:
+    """Say what is not drawn as it is."""
+    parts: list[str] = []
+    over = np.flatnonzero(np.isfinite(values) & (values > top))
+    if len(over):
+        peak = int(over[values[over].argmax()])
+        parts.append(
+            f"{len(over):,} value{'' if len(over) == 1 else 's'} above {number(top, 3)} cut off,"
+            f" the highest {number(float(values[peak]))} at step {int(steps[peak]):,}"
+        )
+    broken = int((~np.isfinite(values)).sum())
+    arrow, cross = ("^", "x") if ascii_only else ("▲", "×")
+    if broken:
+        parts.append(f"{cross} not finite ({broken:,} row{'' if broken == 1 else 's'})")
+    if arrow in marks:
+        parts.append(f"{arrow} incident")
+    return "; ".join(parts)
