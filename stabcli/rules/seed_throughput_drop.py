@@ -80,8 +80,8 @@ def seed_throughput_drop(
             share = 1 - drop
             slow = speed < share * median * (1 - ROUNDING)
             for first, last in stretches(slow, gap=join):
-                inside = np.arange(first, last + 1)
-                peak = int(inside[np.nanargmin(speed[inside] / median[inside])])
+                inside = np.flatnonzero(slow[first : last + 1]) + first
+                peak = int(inside[np.argmin(speed[inside] / median[inside])])
                 now, usual = float(speed[peak]), float(median[peak])
                 seconds = metric == "step_seconds"
                 yield finding(

@@ -57,6 +57,11 @@ def findings(run: Run, rule_name: str, **settings: Any) -> list[Finding]:
     return found
 
 
+def fires(rule_name: str, **columns: Values) -> bool:
+    """Say whether one rule, as it is by default, finds anything in a run of these columns."""
+    return bool(findings(make_run(**columns), rule_name))
+
+
 def skipped(run: Run, rule_name: str) -> str | None:
     """Return why a rule could not look, or None where it did."""
     _, not_looked = run_rules(run, select((), (rule_name,)))
