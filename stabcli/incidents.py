@@ -148,14 +148,15 @@ def _belongs(f: Finding, others: list[Finding], near: Step) -> bool:
 def _told(run: Run, findings: tuple[Finding, ...]) -> Incident:
     """Make an incident of findings, with its ending and tags."""
     incident = Incident(findings=findings, ending="unresolved", recovered=None)
-    tags = {t for f in findings for t in f.tags}
+    telling = [f for f in findings if f.severity != "notice"] or findings
+    tags = {t for f in telling for t in f.tags}
     if STATISTIC in tags or incident.family in ("restarts", "schedule"):
         return replace(incident, tags=tuple(sorted(tags)))
     signal = _judged_by(run, incident)
     if signal is None:
         return replace(incident, tags=tuple(sorted(tags)))
     ending, recovered, onset = _ending(run, incident, signal)
-    if onset is not None:
+    if onset is not None and "gradual-onset" not in tags:
         tags.add(onset)
     lead, worst = incident.lead, incident.worst
     if lead.metric == "grad_norm" and worst.metric == "loss" and lead.first < worst.first:

@@ -31,7 +31,7 @@ def loss_broken(
     The median loss of the first tenth of the run (at least 8 rows) is above ``over_uniform``
     times the loss of a uniform guess, ln(vocabulary), or above ``highest`` where the vocabulary
     is unknown. Or the loss stays above ``stuck_level`` nats for ``stuck_rows`` rows and more,
-    and over the whole run falls by less than ``descent``.
+    and no eighth of the run lies ``descent`` below its start.
 
     ## Why it matters
     Without a healthy stretch there is no baseline, so that no spike rule can speak. All of the
@@ -49,7 +49,7 @@ def loss_broken(
     over_uniform: Ratio to ln(vocabulary) above which a start is broken.
     stuck_level: Loss in nats above which a flat run is one that learns nothing.
     stuck_rows: Rows that a flat run must have.
-    descent: Relative fall from the first to the last quarter below which a run is flat.
+    descent: Relative fall below the first quarter of the run that any eighth of it must show.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/clean.jsonl --rule loss-broken --format brief
@@ -68,9 +68,10 @@ def loss_broken(
     x = signal.values
     quarter = max(8, len(x) // 4)
     early, late = float(np.median(x[:quarter])), float(np.median(x[-quarter:]))
+    lowest = min(float(np.median(part)) for part in np.array_split(x, 8))
     if middle > limit and late > limit / 2:
         yield _whole(run, signal.rows, x, limit)
-    elif len(x) >= stuck_rows and late > stuck_level and late > early * (1 - descent):
+    elif len(x) >= stuck_rows and lowest > max(stuck_level, early * (1 - descent)):
         yield _whole(run, signal.rows, x, early * (1 - descent))
 
 

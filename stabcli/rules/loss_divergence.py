@@ -10,7 +10,7 @@ import polars as pl
 
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import planned_changes, signals, spread, stretches, warmup_end
+from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches, warmup_end
 
 LEAST_ROWS = 48
 """Rows without which a trend cannot be told from noise."""
@@ -77,6 +77,8 @@ def loss_divergence(
                 if last == len(x) - 1 and top > critical_rise * abs(low):
                     severity = "critical"
                 peak = start + first + int(np.argmax(x[first : last + 1]))
+                begun = float(np.median(x[first : first + MINIMUM]))
+                slow = begun < low + rise * abs(low) / 2
                 yield finding(
                     run,
                     metric="loss",
@@ -86,6 +88,7 @@ def loss_divergence(
                     value=low + top,
                     expected=low,
                     score=top / (rise * abs(low)) if low else None,
+                    tags=("gradual-onset",) if slow else (),
                 )
     if not looked:
         raise CannotLook(f"fewer than {LEAST_ROWS} logged losses in every attempt")
@@ -112,5 +115,23 @@ def _climbs(
         if last - first + 1 < lasting:
             continue
         low = float(lowest[first])
-        begun = first - int(np.argmax(level[first::-1] <= low * (1 + 1e-12)))
-        yield max(0, begun - width // 2), last, float(np.max(over[first : last + 1])), low
+        yield (
+            _onset(x, first, width, low, float(over[first])),
+            last,
+            float(over[first : last + 1].max()),
+            low,
+        )
+
+
+def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> int:
+    """Return where a climb that was plain at ``first`` left its lowest level.
+
+    After the last row at which a short median (a quarter of the window) was within a quarter of
+    the rise; a trailing median lags by half its width.
+    """
+    short = max(8, width // 4)
+    start = max(0, first - 20 * width)
+    level = pl.Series(x[start : first + 1]).rolling_median(short, min_samples=1).to_numpy()
+    below = np.flatnonzero(level <= low + risen / 4)
+    last_low = int(below[-1]) if len(below) else 0
+    return min(first, max(0, start + last_low + 1 - short // 2))
