@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stabcli.cost import Cost
-from stabcli.incidents import STATISTIC, Incident
-from stabcli.rules import Finding
+from stabcli.incidents import Incident
+from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.units import count, gpu_hours, number, printable, steps
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,7 +18,7 @@ OUTLIER = 10.0
 """Values beyond this many times the 95th percentile are drawn at the upper edge."""
 _DOTS = 2
 """Dots of a braille character from left to right."""
-_TO_ASCII = str.maketrans("┌┐└┘─│┤├┬┴┼", "++++-||||++"[:11])
+_TO_ASCII = str.maketrans("┌┐└┘─│┤├┬┴┼", "++++-|||+++")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def _pieces(finite: np.ndarray, attempts: np.ndarray) -> list[tuple[int, int]]:
     breaks = np.flatnonzero(np.diff(attempts) != 0) + 1
     edges = np.flatnonzero(np.diff(finite.astype(np.int8)) != 0) + 1
     cuts = [0, *np.unique(np.concatenate([breaks, edges])).tolist(), len(finite)]
-    return [(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a and finite[a]]
+    return [(a, b) for a, b in pairwise(cuts) if b > a and finite[a]]
 
 
 def _thinned(
@@ -156,7 +157,7 @@ def _marks(
 
     def column(at: np.ndarray) -> list[int]:
         shares = (at - low) / max(1, high - low)
-        return np.unique(np.rint(shares * (columns - 1)).astype(int)).tolist()
+        return [int(c) for c in np.unique(np.rint(shares * (columns - 1)))]
 
     for c in column(steps[broken]):
         row[left + c] = cross
