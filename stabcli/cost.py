@@ -1,12 +1,21 @@
-"""Cost: where the tokens and GPU-hours of a run went, and on what grounds we say so."""
+"""Cost: where the tokens and GPU-hours of a run went, and on what grounds we say so.
+
+Every row, and every gap between attempts, is in one class, the first of ``CLASSES`` that applies.
+Totals are sums over the classes, so that nothing counts twice however many incidents overlap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, get_args
 
+import numpy as np
+
+from stabcli.damage import spoiled, went_nonfinite
+from stabcli.efficiency import Efficiency, efficiency
 from stabcli.incidents import Incident
+from stabcli.ledger import HOUR, Ledger, contradictions, ledger
 from stabcli.run import Run
 from stabcli.units import GpuHours, Tokens
 
@@ -23,6 +32,19 @@ WasteClass = Literal[
 ]
 CLASSES: tuple[WasteClass, ...] = get_args(WasteClass)
 """Where time goes; a row or gap belongs to the first that applies."""
+
+MEANING: Final[dict[WasteClass, str]] = {
+    "poisoned": "trained after a non-finite state that never healed",
+    "rolled-back": "superseded by a later attempt",
+    "lost": "from the onset of an incident that never recovered",
+    "recovering": "from the onset of an incident to its recovery",
+    "skipped": "optimizer steps that the trainer skipped",
+    "downtime": "between attempts",
+    "stall": "standing still within an attempt: hangs, checkpoints, evaluations",
+    "slow": "above the run's own usual step time",
+    "productive": "the rest",
+}
+"""One line on each class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +77,185 @@ class CostReport:
     """Each class that occurs with its cost; they add up to ``all``."""
     assumptions: tuple[str, ...] = ()
     """Every assumption and every missing input, as a sentence the report prints."""
+    sources: tuple[tuple[str, str], ...] = ()
+    """Figure (``tokens``, ``gpu_hours``) and where it comes from."""
+    efficiency: Efficiency = field(default_factory=Efficiency)
+    """MFU, and what its distance to a target costs; beside the classes, not in them."""
 
 
 def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
-    """Price each incident and the run."""
-    return CostReport(incidents=tuple(Cost() for _ in incidents))
+    """Price each incident and the run.
+
+    What the log does not say is taken from the run's facts, which flags may have set:
+    ``gpus``, ``tokens_per_step``, ``gpu_hours_per_trillion``, ``gpu_price`` and others.
+    """
+    book = ledger(run)
+    classes = _classes(run, incidents, book)
+    wasted = [cost for name, cost in classes.items() if name != "productive"]
+    total = _sum(wasted, like=book)
+    everything = _sum(list(classes.values()), like=book)
+    productive = classes.get("productive", _none(book))
+    notes = [*book.assumptions, *contradictions(run, book), *_notes(run, classes)]
+    fit = efficiency(run, book.tokens, book.gpu_seconds, dict(book.sources)["gpu_hours"])
+    report = CostReport(
+        incidents=tuple(_of_incident(run, i, book) for i in incidents),
+        total=total,
+        all=everything,
+        goodput=_share(productive, everything),
+        classes=tuple((name, classes[name]) for name in CLASSES if name in classes),
+        assumptions=tuple(dict.fromkeys([*notes, *fit.notes])),
+        sources=tuple(book.sources.items()),
+        efficiency=fit,
+    )
+    per_hour = run.fact("gpu_price")
+    return report if per_hour is None else _with_money(report, per_hour)
+
+
+def row_classes(run: Run, incidents: Sequence[Incident]) -> np.ndarray:
+    """Return the class of every row as an index into ``CLASSES``, int8 of shape (n,).
+
+    Only classes of whole rows: what a row holds beyond its usual time, and steps that it skipped,
+    are shares of it.
+    """
+    state = np.full(run.frame.height, CLASSES.index("productive"), np.int8)
+    marks: list[tuple[WasteClass, np.ndarray]] = [("poisoned", went_nonfinite(run))]
+    for incident in incidents:
+        damage = spoiled(run, incident)
+        if damage is None:
+            continue
+        marks.append(("poisoned", damage.poisoned))
+        marks.append(("lost" if incident.recovered is None else "recovering", damage.rows))
+    marks.append(("rolled-back", run.frame["discarded"].to_numpy()))
+    for name, rows in marks:
+        at = CLASSES.index(name)
+        state[rows & (state > at)] = at
+    return state
+
+
+def _classes(run: Run, incidents: Sequence[Incident], book: Ledger) -> dict[WasteClass, Cost]:
+    """Add up the classes that occur."""
+    state = row_classes(run, incidents)
+    whole = np.ones(len(state))
+    shares: dict[WasteClass, np.ndarray] = {
+        name: np.where(state == at, whole, 0.0) for at, name in enumerate(CLASSES)
+    }
+    skipped = shares["productive"] * _skipped(run, book)
+    shares["skipped"] = skipped
+    shares["productive"] = shares["productive"] - skipped
+    found: dict[WasteClass, Cost] = {}
+    for name, share in shares.items():
+        if share.any():
+            found[name] = _cost(book, share)
+    excess = _excess(book) * shares["productive"] if book.gpu_seconds is not None else None
+    if excess is not None and excess.any() and "productive" in found:
+        for name, rows in (("stall", book.stands), ("slow", ~book.stands)):
+            hours = float(excess[rows].sum()) / HOUR
+            if hours > 0:
+                found[name] = _no_steps(book, hours)
+        whole_hours = found["productive"].gpu_hours or 0.0
+        found["productive"] = Cost(
+            steps=found["productive"].steps,
+            tokens=found["productive"].tokens,
+            gpu_hours=whole_hours - float(excess.sum()) / HOUR,
+        )
+    down = float(book.gap_gpu_seconds.sum()) / HOUR
+    if down > 0:
+        found["downtime"] = _no_steps(book, down)
+    return found
+
+
+def _skipped(run: Run, book: Ledger) -> np.ndarray:
+    """Return the share of every row that the trainer skipped."""
+    if not run.has("skipped_steps"):
+        return np.zeros(len(book.steps))
+    count = np.nan_to_num(run.array("skipped_steps"), nan=0.0, posinf=0.0, neginf=0.0)
+    share: np.ndarray = np.clip(count / np.maximum(book.steps, 1), 0.0, 1.0)
+    return share
+
+
+def _excess(book: Ledger) -> np.ndarray:
+    """Return the GPU-seconds of every row beyond its usual; zeros where no clock shows them."""
+    if book.seconds is None or book.usual is None or book.gpus is None:
+        return np.zeros(len(book.steps))
+    excess: np.ndarray = (book.seconds - book.usual) * book.gpus
+    return excess
+
+
+def _cost(book: Ledger, share: np.ndarray) -> Cost:
+    """Add up shares of rows."""
+    hours = None if book.gpu_seconds is None else float((book.gpu_seconds * share).sum()) / HOUR
+    return Cost(
+        steps=round(float((book.steps * share).sum())),
+        tokens=None if book.tokens is None else float((book.tokens * share).sum()),
+        gpu_hours=hours,
+    )
+
+
+def _no_steps(book: Ledger, hours: GpuHours) -> Cost:
+    """Return a cost of time only."""
+    return Cost(tokens=None if book.tokens is None else 0.0, gpu_hours=hours)
+
+
+def _none(book: Ledger) -> Cost:
+    return _cost(book, np.zeros(len(book.steps)))
+
+
+def _sum(costs: Sequence[Cost], *, like: Ledger) -> Cost:
+    """Add up disjoint costs; unknown where the ledger does not know."""
+    return Cost(
+        steps=sum(c.steps for c in costs),
+        tokens=None if like.tokens is None else sum(c.tokens or 0.0 for c in costs),
+        gpu_hours=None if like.gpu_seconds is None else sum(c.gpu_hours or 0.0 for c in costs),
+    )
+
+
+def _share(part: Cost, of: Cost) -> float | None:
+    for a, b in ((part.gpu_hours, of.gpu_hours), (part.tokens, of.tokens), (part.steps, of.steps)):
+        if a is not None and b:
+            return a / b
+    return None
+
+
+def cost_of_rows(book: Ledger, rows: np.ndarray) -> Cost:
+    """Price the rows that a mask of shape (n,) picks."""
+    return _cost(book, rows.astype(float))
+
+
+def _of_incident(run: Run, incident: Incident, book: Ledger) -> Cost:
+    """Price one incident on its own."""
+    if incident.family == "speed":
+        steps = run.frame["step"].to_numpy()
+        inside = (run.frame["attempt"].to_numpy() == incident.attempt) & (
+            (steps >= incident.first) & (steps <= incident.last)
+        )
+        if book.gpu_seconds is None or book.usual is None or book.gpus is None:
+            return Cost(tokens=None if book.tokens is None else 0.0)
+        return _no_steps(book, float(_excess(book)[inside].sum()) / HOUR)
+    damage = spoiled(run, incident)
+    if damage is None:
+        return _none(book)
+    return cost_of_rows(book, damage.thrown_away)
+
+
+def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:
+    notes = []
+    if "stall" in classes:
+        notes.append("stalls hold every pause between rows: checkpoints and evaluations as well")
+    if run.fact("gpu_price") is None and any(c.gpu_hours for c in classes.values()):
+        notes.append("money: not shown without --gpu-price USD")
+    return notes
+
+
+def _with_money(report: CostReport, per_hour: float) -> CostReport:
+    """Fill in the money of every cost of a report."""
+
+    def paid(cost: Cost) -> Cost:
+        return cost if cost.gpu_hours is None else replace(cost, usd=cost.gpu_hours * per_hour)
+
+    return replace(
+        report,
+        incidents=tuple(paid(c) for c in report.incidents),
+        total=paid(report.total),
+        all=paid(report.all),
+        classes=tuple((name, paid(c)) for name, c in report.classes),
+    )

@@ -97,6 +97,17 @@ FACTS: Mapping[str, Known] = {
     "gpu_hours_per_trillion": _known(
         "number", "GPU-hours per 1e12 tokens", "gpu_hours_per_trillion"
     ),
+    "gpu_price": _known("number", "US dollars per GPU-hour", "gpu_price"),
+    "mfu": _known("number", "model FLOP/s utilisation assumed, a fraction", "assumed_mfu"),
+    "target_mfu": _known("number", "MFU to compare with, a fraction", "target_mfu"),
+    "peak_tflops": _known("number", "peak TFLOP/s of one GPU", "peak_tflops"),
+    "flops_convention": _known(
+        "text", "how to count FLOPs: titan, megatron, hf, all-params", "flops_convention"
+    ),
+    "layers": _known(
+        "count", "transformer layers", "num_layers, n_layers, n_layer,num_hidden_layers"
+    ),
+    "width": _known("count", "size of a hidden state", "hidden_size, n_embd, d_model"),
 }
 """Every fact by name."""
 

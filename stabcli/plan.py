@@ -1,12 +1,21 @@
-"""Plan: where to roll back to, what to skip, and what else to change."""
+"""Plan: where to roll back to, what to skip, and what else to change.
+
+A plan is advice from what the log shows. It never names a checkpoint that nobody knows of
+without saying so, and never goes back to a step after a non-finite row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stabcli.cost import Cost, CostReport
+from stabcli.damage import GRAVE
 from stabcli.incidents import Incident
+from stabcli.ledger import ledger
+from stabcli.recipes import recipe
+from stabcli.rollback import Rollback, went_bad
+from stabcli.rules import STATISTIC
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -33,10 +42,220 @@ class Plan:
     """What it rests on: the source of the figures, the evidence in the run."""
     redo: Cost
     """What has to be trained again."""
+    recipe: tuple[str, ...] = ()
+    """Flags or lines of configuration that do it in the framework the log came from."""
+
+
+NEAR = 100
+"""Steps to go back before an onset, and to skip around it.
+
+Source: PaLM went back about 100 steps and skipped 200-500 batches; GLM-130B skipped 200.
+"""
+SKIP = 400
+"""Most steps to skip after an onset."""
+FAR = (1000, 3000)
+"""Steps to go back by the field's rule of thumb."""
+PATIENCE = 200
+"""Steps to wait for a spike to heal before skipping its batches."""
 
 
 def plans(
     run: Run, incidents: Sequence[Incident], cost: CostReport
 ) -> tuple[tuple[Plan, ...], ...]:
     """Return for each incident the ways to recover, the recommended one first; none below error."""
-    return tuple(() for _ in incidents)
+    del cost
+    if not any(_grave(i) for i in incidents):
+        return tuple(() for _ in incidents)
+    view = Rollback(run, incidents, ledger(run))
+    return tuple(_plans(view, i) if _grave(i) else () for i in incidents)
+
+
+def _grave(incident: Incident) -> bool:
+    return incident.severity in GRAVE and STATISTIC not in incident.tags
+
+
+def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
+    """Choose the plans by what the incident is about and how it ended."""
+    if incident.family != "numerics":
+        return _other(view, incident)
+    if incident.ending == "rolled-back":
+        return _already(view, incident)
+    nonfinite = went_bad(incident)
+    far, near = _rule_of_thumb(view, incident), _skip_batches(view, incident)
+    again = "recurs-at-same-step" in incident.tags
+    if incident.recovered is not None:
+        wait = _wait(incident)
+        return (near, wait) if again else (wait, near)
+    if nonfinite or incident.ending == "diverged" or again:
+        return far, near
+    return near, far
+
+
+def _margin(view: Rollback, incident: Incident) -> int:
+    """Return how far before an onset the weights may already have been going wrong."""
+    ahead = 2 * (incident.worst.first - incident.lead.first)
+    gradual = 20 * view.interval if "gradual-onset" in incident.tags else 0
+    return max(NEAR, ahead, gradual)
+
+
+def _rule_of_thumb(view: Rollback, incident: Incident) -> Plan:
+    found = view.checkpoint(incident.first - FAR[0], incident)
+    if found is None:
+        found = view.checkpoint(incident.first - _margin(view, incident), incident)
+    why = "the field's rule of thumb: 1,000 to 3,000 steps back, learning rate down 10-50 %"
+    return _back(view, incident, "rule-of-thumb", found, lr=(0.5, 0.9), why=why)
+
+
+def _skip_batches(view: Rollback, incident: Incident) -> Plan:
+    found = view.checkpoint(incident.first - _margin(view, incident), incident)
+    why = (
+        "PaLM went back about 100 steps and skipped 200-500 batches, GLM-130B skipped 200;"
+        " neither changed the learning rate"
+    )
+    return _back(view, incident, "skip-batches", found, lr=None, why=why)
+
+
+def _back(
+    view: Rollback,
+    incident: Incident,
+    name: str,
+    found: tuple[Step, bool] | None,
+    *,
+    lr: tuple[float, float] | None,
+    why: str,
+) -> Plan:
+    """Make a plan that rolls back."""
+    skip_last = min(max(incident.worst.peak, incident.first) + NEAR, incident.first + SKIP)
+    if found is None:
+        step, known = (0 if view.begins_at_once else view.first), False
+        start = "Start again from the beginning"
+        if not view.begins_at_once:
+            start = f"Go back to a checkpoint from before this log begins (step {view.first:,})"
+    else:
+        step, known = found
+        start = f"Roll back to the checkpoint at step {step:,}"
+        if not known:
+            start = f"Roll back to the newest checkpoint at or before step {step:,}"
+    skip_first = min(max(incident.first - NEAR, step + 1), skip_last)
+    parts = [start, f"skip the batches of steps {skip_first:,} to {skip_last:,}"]
+    if lr is not None:
+        parts.append(f"multiply the learning rate by {lr[0]:g} to {lr[1]:g}")
+    text = f"{', '.join(parts[:-1])} and {parts[-1]}."
+    if went_bad(incident) and incident.recovered is None:
+        text += " Every checkpoint saved since is void; replay the batch to see what did it."
+    if found is not None and not known and view.saved is None:
+        why += "; no checkpoint is known: add --fact checkpoint_every=N"
+    return Plan(
+        name=name,
+        roll_back_to=step,
+        known_checkpoint=known,
+        skip_first=skip_first,
+        skip_last=skip_last,
+        lr_factor=lr,
+        text=text,
+        why=why,
+        redo=view.redo(step, incident),
+        recipe=recipe(view.run, resume=step, skip=(skip_first, skip_last), lr=lr),
+    )
+
+
+def _wait(incident: Incident) -> Plan:
+    """Make the plan to go on, for an incident that healed."""
+    text = (
+        f"Go on: the loss was back at step {incident.recovered:,}. Keep the checkpoints before and"
+        f" after, and skip the batches if it has not healed within {PATIENCE} steps next time."
+    )
+    return _go_on("wait", text, f"recovered {_after(incident):,} steps after the onset")
+
+
+def _after(incident: Incident) -> int:
+    return (incident.recovered or incident.last) - incident.first
+
+
+def _go_on(name: str, text: str, why: str) -> Plan:
+    """Make a plan that rolls nothing back."""
+    return Plan(
+        name=name,
+        roll_back_to=None,
+        known_checkpoint=False,
+        skip_first=None,
+        skip_last=None,
+        lr_factor=None,
+        text=text,
+        why=why,
+        redo=Cost(),
+    )
+
+
+def _already(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
+    """Make the plans for an incident that the trainer itself went back from."""
+    later = [a for a in view.run.attempts if a.attempt > incident.attempt]
+    back = next((a for a in later if a.first_step <= incident.last), None)
+    near = _skip_batches(view, incident)
+    if back is None or "recurs-at-same-step" in incident.tags:
+        return (near, _rule_of_thumb(view, incident))
+    text = (
+        f"Nothing more to do: attempt {back.attempt} went back to step {back.first_step:,} and did"
+        " not meet it again. That alone does not prove that the data did it."
+    )
+    return (_go_on("rolled-back", text, f"attempt {back.attempt} overwrote these steps"), near)
+
+
+def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
+    """Make the plan for an incident that is not about losses and gradients."""
+    family = incident.family
+    if family == "speed":
+        text = (
+            "Roll nothing back: the weights are fine. Look at checkpoint writing, evaluation, data"
+            f" loading and the network around step {incident.first:,}, and for a slow node."
+        )
+        return (_go_on("find-the-bottleneck", text, "only speed changed, not the loss"),)
+    if family == "schedule":
+        text = (
+            f"Compare the learning rate at step {incident.first:,} with the schedule you meant; if"
+            " the run was resumed there, load the scheduler's state too and start again from that"
+            " checkpoint."
+        )
+        return (_go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
+    if family == "restarts":
+        text = "Nothing to roll back: save checkpoints more often if restarts like this come again."
+        return (_go_on("checkpoint-more-often", text, "steps were trained twice"),)
+    found = view.checkpoint(incident.first - 1, incident)
+    best = None if found is None else found[0]
+    at = (
+        f"the checkpoint at or before step {incident.first:,}"
+        if best is None
+        else (
+            f"the checkpoint at step {best:,}"
+            if found and found[1]
+            else f"the newest checkpoint at or before step {best:,}"
+        )
+    )
+    name, text, why = {
+        "validation": (
+            "stop-early",
+            f"Stop, take {at}, and look for contamination in the shards read since.",
+            "validation got worse while training went on",
+        ),
+        "routing": (
+            "rebalance",
+            f"Go back to {at} and raise the load-balancing loss, or add a router z-loss.",
+            "the router no longer spreads its tokens",
+        ),
+        "policy": (
+            "stop-early",
+            f"Stop, read some answers, go back to {at} and raise the KL or entropy coefficient.",
+            "the policy left the range that its reward can judge",
+        ),
+    }[family]
+    plan = _go_on(name, text, why)
+    if best is None:
+        return (plan,)
+    return (
+        replace(
+            plan,
+            roll_back_to=best,
+            known_checkpoint=bool(found and found[1]),
+            redo=view.redo(best, incident),
+        ),
+    )

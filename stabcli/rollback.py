@@ -1,0 +1,130 @@
+"""Rollback: the checkpoints of a run, which of them can be trusted, and what going back costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stabcli.cost import Cost
+from stabcli.damage import TRAINED
+from stabcli.incidents import Incident
+from stabcli.ledger import Ledger
+from stabcli.rules import SEVERITIES, STATISTIC
+from stabcli.run import Run
+from stabcli.units import Step
+
+QUIET = 200
+"""Steps before a checkpoint that must be free of warnings for it to count as stable."""
+NEWEST = 200
+"""Checkpoints looked at, the newest first."""
+
+
+class Rollback:
+    """What plans are made from: checkpoints, the run's end, the price of a step."""
+
+    def __init__(self, run: Run, incidents: Sequence[Incident], book: Ledger) -> None:
+        self.run = run
+        self.incidents = incidents
+        self.book = book
+        self.steps = run.frame["step"].to_numpy()
+        self.attempts = run.frame["attempt"].to_numpy()
+        self.first = int(self.steps.min())
+        self.interval = run.log_interval or 1
+        self.saved = saved_steps(run)
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether the log shows the run from its first steps."""
+        return self.first <= 2 * self.interval
+
+    def end(self, attempt: int) -> Step:
+        """Return the last step of an attempt."""
+        return int(self.steps[self.attempts == attempt].max())
+
+    def stable(self, step: Step, before: Incident) -> bool:
+        """Say whether weights of ``step`` can be trusted to go on from."""
+        for i in self.incidents:
+            if i is before or STATISTIC in i.tags or i.family in ("speed", "schedule", "restarts"):
+                continue
+            if SEVERITIES.index(i.severity) < SEVERITIES.index("warning"):
+                continue
+            if i.attempt > before.attempt:
+                continue
+            over = i.recovered if i.recovered is not None else i.last
+            if i.recovered is None and went_bad(i) and i.attempt == before.attempt:
+                over = self.end(i.attempt)
+            if i.first <= step and over > step - QUIET:
+                return False
+        return True
+
+    def checkpoint(self, latest: Step, before: Incident) -> tuple[Step, bool] | None:
+        """Return the newest stable step not after ``latest``, and whether it was saved.
+
+        None where the log begins too late to hold one.
+        """
+        if self.saved is not None:
+            known = self.saved[(self.saved <= latest) & (self.saved >= 0)][::-1]
+            for step in known[:NEWEST].tolist():
+                if self.stable(step, before):
+                    return step, True
+        step = latest
+        while step >= max(self.first, 1):
+            if self.stable(step, before):
+                return step, False
+            step -= max(QUIET // 2, self.interval)
+        return None
+
+    def redo(self, since: Step, incident: Incident) -> Cost:
+        """Price the steps from a checkpoint to the end of the incident's attempt."""
+        count = max(0, self.end(incident.attempt) - since)
+        return self.price_of(count)
+
+    def price_of(self, steps: int) -> Cost:
+        """Price steps at the run's usual pace."""
+        book = self.book
+        done = int(book.steps.sum())
+        if not done:
+            return Cost(steps=steps)
+        rows = np.flatnonzero(book.steps > 0)
+        each = book.steps[rows]
+        tokens = None if book.tokens is None else float(np.median(book.tokens[rows] / each))
+        hours = None
+        if book.gpu_seconds is not None:
+            hours = float(np.median(book.gpu_seconds[rows] / each)) / 3600
+        price = self.run.fact("gpu_price")
+        return Cost(
+            steps=steps,
+            tokens=None if tokens is None else tokens * steps,
+            gpu_hours=None if hours is None else hours * steps,
+            usd=None if hours is None or price is None else hours * steps * price,
+        )
+
+
+def _saved(run: Run) -> np.ndarray | None:
+    """Return the steps at which checkpoints were saved, in order; None where nothing says."""
+    listed = run.facts.get("checkpoints")
+    if listed is not None and isinstance(listed.value, tuple):
+        return np.array(sorted(listed.value), np.int64)
+    every = run.fact("checkpoint_every")
+    if every:
+        last = int(run.frame["step"].max())  # type: ignore[arg-type]
+        return np.arange(every, last + 1, every).astype(np.int64)
+    return None
+
+
+def saved_steps(run: Run) -> np.ndarray | None:
+    """Return the steps at which checkpoints were saved, in order; None where nothing says."""
+    listed = run.facts.get("checkpoints")
+    if listed is not None and isinstance(listed.value, tuple):
+        return np.array(sorted(listed.value), np.int64)
+    every = run.fact("checkpoint_every")
+    if every:
+        last = int(run.frame["step"].max())  # type: ignore[arg-type]
+        return np.arange(every, last + 1, every).astype(np.int64)
+    return None
+
+
+def went_bad(incident: Incident) -> bool:
+    """Say whether an incident holds a non-finite loss or gradient norm."""
+    return any(f.metric in TRAINED and not np.isfinite(f.value) for f in incident.findings)
