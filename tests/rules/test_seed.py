@@ -264,6 +264,9 @@ def test_history_goes_on_across_a_restart():
     assert [(f.attempt, f.first) for f in drops] == [(1, 93)]
     rise = findings(make_run(step=step, val_perplexity=values), "seed-perplexity-rise")
     assert [(f.attempt, f.first) for f in rise] == [(1, 94)]
+    best = np.concatenate([[10.0], np.full(99, 11.9), np.full(5, 12.1)])
+    rise = findings(make_run(step=step, val_perplexity=best), "seed-perplexity-rise")
+    assert [(f.attempt, f.first, f.expected) for f in rise] == [(1, 91, 10.0)]
     jump = findings(
         make_run(step=[1, 2, 3, 4, 3], val_perplexity=[9, 9, 99, 99, 11]), "seed-perplexity-jump"
     )
