@@ -1,0 +1,61 @@
+"""The documentation is true: every example in a rule's page is run and its output compared."""
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from stabcli.cli import run
+from stabcli.rules import Rule, rules
+from tests.conftest import ROOT
+from tests.golden import HINT, UPDATE
+
+PENDING = "…"
+"""Stands for the output of an example that nobody has run yet."""
+
+
+def example(rule: Rule) -> tuple[str, list[str]]:
+    """Return the command of a rule's example, and the lines it is said to print."""
+    text = rule.page.partition("## Example\n")[2].partition("\n\n")[0]
+    command, *output = text.splitlines()
+    return command, [line.rstrip() for line in output]
+
+
+def rewrite(rule: Rule, output: list[str]) -> None:
+    """Put ``output`` under the command of the example, in the file of the rule."""
+    path = Path(inspect.getfile(rule.check))
+    source = path.read_text(encoding="utf-8")
+    body = "".join(f"    {line}\n" if line else "\n" for line in output)
+    new, times = re.subn(
+        r"(    ## Example\n    \$ [^\n]*\n)(?:    \S[^\n]*\n)*",
+        lambda match: match[1] + body,
+        source,
+    )
+    assert times == 1, f"{path} has no example to rewrite"
+    path.write_text(new, encoding="utf-8")
+
+
+@pytest.mark.parametrize("rule", list(rules), ids=lambda r: r.name)
+def test_example_is_true(
+    rule: Rule, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """A rule's example, run from the root of the project, prints what the page says."""
+    command, said = example(rule)
+    assert command.startswith("$ stabcli scan sample_logs/"), command
+    assert f"--rule {rule.name}" in command, "an example selects its own rule"
+    pending = said in ([], [PENDING])
+    if pending and not UPDATE:
+        pytest.skip(f"the example of {rule.name} has not been run yet; {HINT}")
+    monkeypatch.chdir(ROOT)
+
+    status = run(shlex.split(command)[2:])
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    if UPDATE and status == 0:
+        rewrite(rule, printed)
+        said = printed
+
+    assert status == 0
+    assert any(rule.name in line and "skipped" not in line for line in printed), printed
+    assert said == printed, HINT
