@@ -43,7 +43,7 @@ def seed_perplexity_rise(run: Run, *, rise: float = 0.20, join: int = 1) -> Iter
     join: Evaluations between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/synthetic_7b_spike.jsonl --rule seed-perplexity-rise --format brief
+    $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule seed-perplexity-rise --format brief
     …
 
     ## Sources
