@@ -1,0 +1,114 @@
+"""Rule ``kl-runaway``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabcli.levels import lasting, trailing
+from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import signals
+
+
+@rule(needs=("kl",), presets=("default",), since="0.1.0")
+def kl_runaway(
+    run: Run,
+    *,
+    ratio: float = 10.0,
+    least: float = 0.1,
+    error: float = 100.0,
+    before: int = 50,
+    rows: int = 5,
+) -> Iterator[Finding]:
+    """The policy runs away from its reference.
+
+    ## What it finds
+    KL divergence, as a median of five rows, at ``ratio`` times the median of the ``before`` rows
+    before the leap, and above ``least`` nats, for ``rows`` rows: a warning, an error from
+    ``error`` times on. A slow rise to ``ratio`` times the level of rows 5 to 50 is a notice, for
+    a policy that learns moves away from where it started.
+
+    ## Why it matters
+    Far from the reference the reward model was never trained, and the gradients of the penalty
+    take over.
+
+    ## What to do
+    Raise the KL coefficient or lower the learning rate, and go back to before the leap.
+
+    ## When it errs
+    Estimators of single samples have heavy tails. Where the divergence is summed over the tokens
+    of a response it grows with their length.
+
+    ## Settings
+    ratio: Multiple of the level before.
+    least: Divergence in nats below which nothing is said.
+    error: Multiple of the level before, for an error.
+    before: Rows whose median is the level before.
+    rows: Rows it must last.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule kl-runaway --format brief
+    …
+
+    ## Sources
+    - 0.1 nats as the limit of health: docs/algo/rollout_corr.md of verl. Ten times the early
+      level is a judgement, not a measurement.
+    """
+    looked = False
+    for raw in signals(run, "kl"):
+        signal = raw.finite()
+        if len(signal) < 10 + rows:
+            continue
+        looked = True
+        values = np.concatenate([signal.inherited, signal.values])
+        start = len(signal.inherited)
+        smooth = trailing(values, 5, 1)
+        level = np.full(len(values), np.nan)
+        # The five rows of the smoothed value are no part of the level that it is compared with.
+        level[5:] = trailing(values, before, 10)[:-5]
+        level = np.maximum(level, least / ratio / 10)
+        with np.errstate(invalid="ignore"):
+            leapt = (smooth >= ratio * level) & (smooth >= least)
+        leapt[:start] = False
+        leaps = lasting(leapt, rows, gap=5)
+        for first, last in leaps:
+            peak = first + int(np.argmax(smooth[first : last + 1]))
+            times = float(np.max(smooth[first : last + 1]) / level[first])
+            severity: Severity = "error" if times >= error else "warning"
+            yield _finding(run, signal.rows, (first, last, peak), start, severity, level, ratio)
+        early = float(np.median(values[5:50]))
+        slow = (smooth >= ratio * early) & (smooth >= least) & (np.arange(len(values)) >= start)
+        drifts = lasting(slow, rows, gap=5)
+        if drifts and not leaps:
+            first, last = drifts[0][0], drifts[-1][1]
+            peak = first + int(np.argmax(smooth[first : last + 1]))
+            levels = np.full(len(values), early)
+            yield _finding(run, signal.rows, (first, last, peak), start, "notice", levels, ratio)
+    if not looked:
+        raise CannotLook(f"fewer than {10 + rows} logged divergences in every attempt")
+
+
+def _finding(
+    run: Run,
+    rows: np.ndarray,
+    where: tuple[int, int, int],
+    start: int,
+    severity: Severity,
+    level: np.ndarray,
+    ratio: float,
+) -> Finding:
+    first, last, peak = where
+    value = float(run.array("kl")[rows[peak - start]])
+    expected = float(level[first])
+    return finding(
+        run,
+        metric="kl",
+        rows=(int(rows[first - start]), int(rows[last - start])),
+        peak=int(rows[peak - start]),
+        severity=severity,
+        value=value,
+        expected=expected,
+        score=value / max(expected * ratio, 1e-12),
+    )

@@ -1,0 +1,101 @@
+"""Rule ``mfu-low``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from stabcli.levels import falls
+from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
+from stabcli.run import Run
+from stabcli.series import planned_changes, signals
+
+
+@rule(needs=("mfu",), presets=("default",), since="0.1.0")
+def mfu_low(
+    run: Run, *, low: float = 0.25, drop: float = 0.15, rows: int = 20, startup: int = 10
+) -> Iterator[Finding]:
+    """MFU is low as a whole, or falls well below the run's own best.
+
+    ## What it finds
+    A fall of the median MFU by ``drop`` or more from the run's own best level, for at least
+    ``rows`` rows and six times further than such medians wander in this run: a warning. And one
+    notice for the run when the median of its rows is below ``low``, which belongs to no event.
+
+    ## Why it matters
+    Below a quarter of the peak, most of the GPU time that is paid for waits: for data, for the
+    network, for memory. What the run once reached it could reach again.
+
+    ## What to do
+    Profile a few steps. Check the data loader first, then the parallelism, then the peak that the
+    logger divides by: fp8 peaks and sparsity double it.
+
+    ## When it errs
+    Small models, mixtures of experts, adapters, long sequences and reinforcement learning lie
+    below 25 % when all is well: the whole-run statement is a notice for that reason.
+
+    ## Settings
+    low: MFU below which the run as a whole is told.
+    drop: Least relative fall from the run's best level.
+    rows: Rows a fall must last.
+    startup: Rows at the start of each attempt that are left out, where there are many.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule mfu-low --format brief
+    …
+
+    ## Sources
+    - 25 %: the field's rule of thumb. Of 209 tuned bf16 rows of llm-foundry's benchmarks none lies
+      below, of 7 fp8 rows 4 do.
+    """
+    finite = 0
+    usable: list[np.ndarray] = []
+    for raw in signals(run, "mfu", history=200):
+        signal = raw.finite()
+        skip = min(startup, len(signal) // 4)
+        keep = np.flatnonzero((signal.values > 0) & (np.arange(len(signal)) >= skip))
+        usable.append(signal.rows[keep])
+        finite += len(keep)
+        cuts = [0, *planned_changes(run, signal), len(signal)]
+        for start, stop in pairwise(cuts):
+            part = keep[slice(*np.searchsorted(keep, (start, stop)))]
+            before = signal.inherited[signal.inherited > 0] if start == 0 else np.empty(0)
+            for f in falls(
+                np.log(signal.values[part]),
+                history=np.log(before),
+                depth=-float(np.log1p(-drop)),
+                rows=rows,
+                before=50,
+                best=True,
+            ):
+                inside = part[f.first : f.last + 1]
+                peak = int(inside[np.argmin(signal.values[inside])])
+                yield finding(
+                    run,
+                    metric="mfu",
+                    rows=(int(signal.rows[inside[0]]), int(signal.rows[inside[-1]])),
+                    peak=int(signal.rows[peak]),
+                    severity="warning",
+                    value=float(np.exp(f.level - f.depth)),
+                    expected=float(np.exp(f.level)),
+                    score=f.depth / -float(np.log1p(-drop)),
+                )
+    if finite < 3:
+        raise CannotLook("fewer than 3 rows with an MFU after the start of each attempt")
+    rows_kept = np.concatenate(usable)
+    values = run.array("mfu")[rows_kept]
+    middle = float(np.median(values))
+    if middle < low:
+        yield finding(
+            run,
+            metric="mfu",
+            rows=(int(rows_kept[0]), int(rows_kept[-1])),
+            peak=int(rows_kept[np.argmin(np.abs(values - middle))]),
+            severity="notice",
+            value=middle,
+            expected=low,
+            score=low / middle,
+            tags=(STATISTIC,),
+        )

@@ -1,0 +1,249 @@
+"""Rule ``throughput-drop``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from stabcli.levels import centred, falls, lasting, noise, on_a_grid
+from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import Signal, planned_changes, signals
+
+METRICS = ("tokens_per_second", "tokens_per_second_per_gpu", "step_seconds")
+"""What may tell the speed, the best first."""
+LEAST = 8
+"""Rows of a segment without which its usual speed is not known."""
+
+
+@rule(presets=("default",), since="0.1.0")
+def throughput_drop(
+    run: Run,
+    *,
+    drop: float = 0.05,
+    slide: float = 0.1,
+    error: float = 0.3,
+    rows: int = 20,
+    stall: float = 0.35,
+    startup: int = 3,
+) -> Iterator[Finding]:
+    """Training gets slower and stays slower, or stands still for a while.
+
+    ## What it finds
+    Two things, in the tokens per second, else the tokens per second and GPU, else the inverse of
+    the step time. A lasting drop: the median speed falls by ``drop`` against the 200 rows before,
+    or by ``slide`` against the best such level so far, for at least ``rows`` rows, and six times
+    further than such medians wander in this run: a warning, from ``error`` on an error. A stall:
+    fewer than ``rows`` rows at less than ``stall`` of the usual speed: a warning. Left out are
+    the first rows of an attempt, rows of evaluations and checkpoints, dips that recur at a fixed
+    distance, and the last row, which holds the final checkpoint. A change of batch size or number
+    of GPUs begins anew.
+
+    ## Why it matters
+    A run that is 6 % slower costs 6 % more, and nothing in the loss shows it. One slow node sets
+    the pace of all; BLOOM lost 6 % to a single one until somebody looked.
+
+    ## What to do
+    Compare the step time per rank, and drain the slowest node. For stalls look at the file
+    system, the data loader and the network at the wall-clock time of the row.
+
+    ## When it errs
+    Speed that depends on the length of sequences or responses changes with the data, above all in
+    reinforcement learning. Running averages hide stalls and stretch drops. Rare checkpoints that
+    keep to no distance look like stalls: give ``--checkpoint-every`` or ``--checkpoints``.
+
+    ## Settings
+    drop: Least relative fall of the speed against the rows before.
+    slide: Least relative fall against the best level so far.
+    error: Relative fall from which a drop is an error.
+    rows: Rows a drop must last; shorter ones are stalls.
+    stall: Share of the usual speed below which a row is a stall.
+    startup: Rows at the start of each attempt that are left out, at least.
+
+    ## Example
+    $ stabcli scan sample_logs/csv/slow_stretch.csv --rule throughput-drop --format brief
+    …
+
+    ## Sources
+    - 30 % below the recent median: the field's rule of thumb, true at every checkpoint and blind
+      to a sick node; kept as ``seed-throughput-drop``.
+    - 149 to 140 TFLOP/s from one sick node: chronicles of BLOOM (bigscience-workshop).
+    """
+    metric = next((m for m in METRICS if run.has(m)), None)
+    if metric is None:
+        raise CannotLook("the log has no tokens_per_second and no step_seconds")
+    looked = False
+    stalls: list[tuple[Finding, float]] = []
+    total = 0
+    for signal in signals(run, metric, history=200):
+        for segment in _segments(run, signal, startup):
+            looked = True
+            total += len(segment.speed)
+            quiet = np.ones(len(segment.speed), bool)
+            for first, last in _stalls(segment, stall, rows):
+                quiet[first : last + 1] = False
+                peak = first + int(np.argmin(segment.speed[first : last + 1]))
+                usual = float(segment.usual[peak])
+                ratio = float(np.exp(segment.speed[peak] - usual))
+                found = _finding(
+                    run, metric, segment.rows, (first, last, peak), usual, ("stall",), "warning"
+                )
+                stalls.append((found, stall / ratio))
+            kept = np.flatnonzero(quiet & ~segment.explained)
+            for first, last, level, depth in _falls(segment, kept, (drop, slide), rows):
+                inside = np.arange(first, last + 1)
+                peak = int(inside[np.argmin(centred(segment.speed[inside], 9))])
+                grave = depth >= -np.log1p(-error)
+                yield _finding(
+                    run,
+                    metric,
+                    segment.rows,
+                    (first, last, peak),
+                    level,
+                    (),
+                    "error" if grave else "warning",
+                    value=level - depth,
+                    score=depth / -float(np.log1p(-drop)),
+                )
+    if not looked:
+        raise CannotLook(f"fewer than {LEAST} rows with {metric} after the start of each attempt")
+    yield from _told(stalls, total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Segment:
+    """A stretch of n rows of one attempt over which nothing was changed on purpose."""
+
+    rows: np.ndarray
+    """Rows in the frame, int64 of shape (n,)."""
+    speed: np.ndarray
+    """Log speed, float64 of shape (n,)."""
+    usual: np.ndarray
+    """Median log speed of the rows around each, shape (n,)."""
+    explained: np.ndarray
+    """Whether a row is known to be slow for a reason, bool of shape (n,)."""
+    history: np.ndarray
+    """Log speeds that an earlier attempt had before it."""
+    ends: bool
+    """Whether the attempt ends with it."""
+
+
+def _segments(run: Run, signal: Signal, startup: int) -> Iterator[_Segment]:
+    sign = -1.0 if signal.metric == "step_seconds" else 1.0
+    good = np.isfinite(signal.values) & (signal.values > 0)
+    cuts = [0, *planned_changes(run, signal), len(signal)]
+    before = signal.inherited[signal.inherited > 0]
+    for start, stop in pairwise(cuts):
+        # Compilation and caches: more rows where there are many, as they may then be short.
+        n = stop - start
+        skip = min(max(startup, min(20, n // 100)), max(2, n - LEAST))
+        kept = np.arange(start + skip, stop)
+        kept = kept[good[kept]]
+        if len(kept) < min(LEAST, 5):
+            continue
+        rows = signal.rows[kept]
+        speed = sign * np.log(signal.values[kept])
+        usual = centred(speed, 51)
+        yield _Segment(
+            rows=rows,
+            speed=speed,
+            usual=usual,
+            explained=_explained(run, rows, signal.steps[kept], speed - usual),
+            history=sign * np.log(before) if start == 0 else np.empty(0),
+            ends=stop == len(signal),
+        )
+
+
+def _explained(run: Run, rows: np.ndarray, steps: np.ndarray, away: np.ndarray) -> np.ndarray:
+    """Say which rows hold an evaluation or a checkpoint, or dip at a fixed distance."""
+    n = len(rows)
+    explained = np.zeros(n, bool)
+    interval = max(1, int(np.median(np.diff(steps)))) if n > 1 else 1
+    for metric in ("val_loss", "val_perplexity", "val_reward"):
+        if run.has(metric):
+            held = np.flatnonzero(run.logged(metric))
+            if len(held) <= run.frame.height // 2:
+                for lag in (0, 1):
+                    explained |= np.isin(rows, held + lag)
+    every = run.fact("checkpoint_every")
+    if every and every > 2 * interval:
+        explained |= steps % int(every) < interval
+    saved = run.facts.get("checkpoints")
+    if saved is not None and isinstance(saved.value, tuple):
+        explained |= np.isin(steps // interval, np.asarray(saved.value) // interval)
+    low = away < -max(0.05, 4.0 * noise(away))
+    dips = [first for first, last in lasting(low, 1) if last - first < 3]
+    at = (steps - steps[0]) // interval
+    for first in np.asarray(dips, np.int64)[on_a_grid(steps[dips] // interval, int(at[-1]) + 1)]:
+        explained[first : first + 3] |= low[first : first + 3]
+    return explained
+
+
+def _stalls(segment: _Segment, stall: float, rows: int) -> list[tuple[int, int]]:
+    slow = segment.speed < segment.usual + np.log(stall)
+    slow &= ~segment.explained
+    if segment.ends:
+        slow[-1] = False
+    return [(f, k) for f, k in lasting(slow, 1, gap=1) if k - f + 1 < rows]
+
+
+def _falls(
+    segment: _Segment, kept: np.ndarray, depths: tuple[float, float], rows: int
+) -> Iterator[tuple[int, int, float, float]]:
+    """Yield first and last index, level before and depth of each lasting drop."""
+    speed = segment.speed[kept]
+    drop, slide = (-float(np.log1p(-d)) for d in depths)
+    steep = falls(speed, history=segment.history, depth=drop, rows=rows)
+    slow = falls(speed, history=segment.history, depth=slide, rows=2 * rows, before=100, best=True)
+    slow = [f for f in slow if not any(f.first <= s.last and s.first <= f.last for s in steep)]
+    for f in sorted([*steep, *slow], key=lambda f: f.first):
+        yield int(kept[f.first]), int(kept[f.last]), f.level, f.depth
+
+
+def _finding(
+    run: Run,
+    metric: str,
+    rows: np.ndarray,
+    where: tuple[int, int, int],
+    level: float,
+    tags: tuple[str, ...],
+    severity: Severity,
+    *,
+    value: float | None = None,
+    score: float | None = None,
+) -> Finding:
+    """Make a finding; ``level`` and ``value`` are log speeds."""
+    first, last, peak = (int(rows[i]) for i in where)
+    sign = -1.0 if metric == "step_seconds" else 1.0
+    worst = float(run.array(metric)[peak]) if value is None else float(np.exp(sign * value))
+    usual = float(np.exp(sign * level))
+    return finding(
+        run,
+        metric=metric,
+        rows=(first, last),
+        peak=peak,
+        severity=severity,
+        value=worst,
+        expected=usual,
+        score=score if score is not None else float((worst / usual) ** -sign),
+        tags=tags,
+    )
+
+
+def _told(stalls: list[tuple[Finding, float]], total: int) -> Iterator[Finding]:
+    """Tell stalls one by one; as one statistic where they are the run's habit."""
+    if len(stalls) <= max(10, total // 200):
+        for found, _ in stalls:
+            yield found
+        return
+    worst = max(stalls, key=lambda pair: pair[1])[0]
+    yield replace(
+        worst,
+        severity="notice",
+        first=min(found.first for found, _ in stalls),
+        last=max(found.last for found, _ in stalls),
+        tags=(STATISTIC, f"stalls-{len(stalls)}"),
+    )
