@@ -28,6 +28,9 @@ FILE: Final = "@file"
 WALL: Final = "@wall_time"
 """Reserved column of a reading: time of the row in seconds since 1970 (Float64)."""
 
+TOGETHER = 0.9
+"""Share of the rows with a gradient norm that must hold a loss, for a missing one to tell."""
+
 FRAME_BUDGET = 1 << 30
 """Bytes of measurements kept. Beyond it only canonical columns and those asked for stay."""
 
@@ -271,25 +274,29 @@ def _scaled(
 
 
 def _unhide(frame: pl.DataFrame, own: list[str], notes: list[str]) -> pl.DataFrame:
-    """Turn a loss of exactly 0 beside a non-finite gradient norm into what it hides: NaN.
+    """Turn losses that hide a NaN into NaN, and mark their rows.
 
     transformers' Trainer replaces a NaN loss by the running mean of the interval
-    (``logging_nan_inf_filter``); where all of the interval was NaN it logs 0.0, and only the
-    gradient norm tells. The losses of policy optimisation really are 0 and are left alone.
+    (``logging_nan_inf_filter``); where all of the interval was NaN it logs 0.0. Megatron leaves
+    the loss out of the line. In both the gradient norm of that row is not finite and tells. The
+    losses of policy optimisation really are 0 and are left alone.
     """
     if "loss" not in frame.columns or "grad_norm" not in frame.columns or is_rl(own):
         return frame
-    hidden = (pl.col("loss") == 0.0) & ~pl.col("grad_norm").is_finite()
-    frame = frame.with_columns(hidden=hidden.fill_null(value=False))
+    loss, norm = pl.col("loss"), pl.col("grad_norm")
+    zero = (loss == 0.0).fill_null(value=False)
+    beside = frame.select((norm.is_not_null() & loss.is_not_null()).sum() / norm.count()).item()
+    absent = loss.is_null() if (beside or 0.0) >= TOGETHER else pl.lit(value=False)
+    hidden = (~norm.is_finite()).fill_null(value=False) & (zero | absent)
+    frame = frame.with_columns(hidden=hidden)
     count = int(frame["hidden"].sum())
     if not count:
         return frame.drop("hidden")
     notes.append(
-        f"{count:,} losses of exactly 0 beside a non-finite grad_norm are hidden NaN: read as NaN"
+        f"{count:,} losses that are exactly 0 or left out beside a non-finite grad_norm"
+        " are hidden NaN: read as NaN"
     )
-    return frame.with_columns(
-        loss=pl.when(pl.col("hidden")).then(float("nan")).otherwise(pl.col("loss"))
-    )
+    return frame.with_columns(loss=pl.when(pl.col("hidden")).then(float("nan")).otherwise(loss))
 
 
 def _within_budget(

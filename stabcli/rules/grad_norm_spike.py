@@ -96,7 +96,7 @@ def grad_norm_spike(
         level = np.where(np.isfinite(scores.base), scores.base, signal.values)
         over = signal.values / np.where(level > 0, level, 1.0)
         strong = scores.flagged & (scores.z * np.log(np.maximum(over, 1.0)) >= evidence)
-        bumps = Bumps(strong, over, short=SHORT_ROWS)
+        bumps = Bumps(strong, scores.z >= notice, over, short=SHORT_ROWS)
         for first, last in stretches(strong | (scores.z >= notice), gap=join):
             inside = slice(first, last + 1)
             peak = first + int(np.argmax(over[inside]))

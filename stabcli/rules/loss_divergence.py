@@ -134,4 +134,6 @@ def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> i
     level = pl.Series(x[start : first + 1]).rolling_median(short, min_samples=1).to_numpy()
     below = np.flatnonzero(level <= low + risen / 4)
     last_low = int(below[-1]) if len(below) else 0
-    return min(first, max(0, start + last_low + 1 - short // 2))
+    about = min(first, max(0, start + last_low + 1 - short // 2))
+    high = np.flatnonzero(x[about : first + 1] > low + risen / 4)
+    return about + int(high[0]) if len(high) else about

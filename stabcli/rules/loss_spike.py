@@ -13,8 +13,12 @@ from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches,
 
 FLOOR = 0.005
 """Least spread of a loss in log units: half a percent."""
+RAISED = 0.7
+"""Share of a notice that a row must score to be part of a bump."""
 USUAL_RATIO = 1.5
 """Ratio to the level from which no bump is put down to uneven batches."""
+SHORT_RISE_BELOW_ERROR = 0.4
+"""Relative rise that a short bump must show for a warning where its score is no error's."""
 USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
 
@@ -28,8 +32,8 @@ def loss_spike(
     error: float = 8.0,
     rise: float = 0.05,
     critical_ratio: float = 2.0,
-    short: int = 6,
-    short_rise: float = 0.15,
+    short: int = 8,
+    short_rise: float = 0.30,
     usual: int = 3,
     usual_within: int = 2000,
     join: int = 10,
@@ -44,9 +48,9 @@ def loss_spike(
     rows after a restart, everything counts one degree less, unless it is three times the level.
 
     A bump of at most ``short`` rows is only a notice where it rises by less than ``short_rise``
-    in a log of every step, or where ``usual`` others about as high stand within ``usual_within``
-    rows of it, and it reaches neither one and a half times the level nor 16 deviations: batches
-    of this run are that uneven.
+    (40 % below ``error`` deviations) in a log of every step. So is one that reaches neither one
+    and a half times the level nor 16 deviations, where ``usual`` others about as high stand
+    within ``usual_within`` rows of it: batches of this run are that uneven.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -101,7 +105,7 @@ def loss_spike(
         level = np.where(np.isfinite(scores.base), scores.base, signal.values)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.nan_to_num(signal.values / level, nan=1.0)
-        bumps = Bumps(scores.z >= notice, ratio, short=short)
+        bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
         every_step = (run.log_interval or 1) == 1
         for first, last in stretches(scores.z >= notice, gap=join):
             inside = np.arange(first, last + 1)
@@ -116,7 +120,8 @@ def loss_spike(
             tags: tuple[str, ...] = ()
             usual_size = ratio[peak] < USUAL_RATIO and top < USUAL_SCORE
             if usual_size and bumps.only_short(first, last):
-                small = every_step and ratio[peak] < 1 + short_rise
+                least = short_rise if top >= error else SHORT_RISE_BELOW_ERROR
+                small = every_step and ratio[peak] < 1 + least
                 if small or bumps.others(first, last, ratio[peak], usual_within) >= usual:
                     severity, tags = "notice", ("uneven-batches",)
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
