@@ -1,0 +1,90 @@
+"""Columns: what many chunks gave, put together one column at a time, each in the type it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from stabcli.assembly import as_number
+
+WRAPPERS = ("data", "metrics", "values", "scalars", "logs")
+"""Objects in which some loggers put all the metrics of a row; their names say nothing."""
+
+_NUMBER = (
+    r"^\s*(?i:[+-]?(\d[\d,_]*\.?\d*|\.\d+)(e[+-]?\d+)?\s*%?|[+-]?(nan|inf|infinity)(\(\w+\))?)\s*$"
+)
+_MISSING = r"^\s*(?i:null|none|n/a|na|\?\?\?)?\s*$"
+
+
+class Columns:
+    """Columns that grow chunk by chunk, any of which may lack in any chunk."""
+
+    def __init__(self) -> None:
+        self.height = 0
+        self._pieces: dict[str, list[tuple[int, pl.Series]]] = {}
+
+    def add(self, columns: Mapping[str, pl.Series], height: int) -> None:
+        """Append ``height`` rows."""
+        for name, series in columns.items():
+            if series.null_count() < height:
+                self._pieces.setdefault(name, []).append((self.height, series))
+        self.height += height
+
+    def frame(self, nested: set[str], notes: list[str]) -> pl.DataFrame:
+        """Return all rows, releasing the pieces of each column as soon as it is whole.
+
+        Args:
+            nested: Names at the top that held objects; those of ``WRAPPERS`` are taken off.
+            notes: Gets a line for every column in which numbers and text stand mixed.
+        """
+        made: dict[str, pl.Series] = {}
+        for name in list(self._pieces):
+            series = _joined(self._pieces.pop(name), self.height)
+            made[name] = settled(series.alias(name), notes) if series.dtype == pl.String else series
+        for name in list(made):
+            wrapper, _, inner = name.partition("/")
+            if wrapper in WRAPPERS and wrapper in nested and inner and inner not in made:
+                made[inner] = made.pop(name)
+        return pl.DataFrame([s.alias(n) for n, s in made.items()])
+
+
+def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
+    """Lay pieces one after another, null where a chunk had none."""
+    types = {s.dtype for _, s in pieces}
+    if len(types) == 1:
+        target = types.pop()
+    else:
+        target = pl.String() if pl.String() in types else pl.Float64()
+    if target.is_integer():
+        target = pl.Int64() if target == pl.Int64 else pl.Float64()
+    parts: list[pl.Series] = []
+    at = 0
+    for start, series in pieces:
+        if start > at:
+            parts.append(pl.Series([None], dtype=target).new_from_index(0, start - at))
+        parts.append(series.cast(target).alias(""))
+        at = start + series.len()
+    if height > at:
+        parts.append(pl.Series([None], dtype=target).new_from_index(0, height - at))
+    return pl.concat(parts, rechunk=True)
+
+
+def settled(series: pl.Series, notes: list[str]) -> pl.Series:
+    """Return text that is mostly numbers as numbers, and say how much of it is not."""
+    values = as_number(series)
+    if values is not None:
+        return values
+    numeric = series.str.contains(_NUMBER)
+    strange = ~numeric & ~series.str.contains(_MISSING)
+    if not int(numeric.sum()) > int(strange.sum()) > 0:
+        return series
+    values = as_number(series.set((~numeric).fill_null(value=False), None))
+    if values is None or values.null_count() > series.len() - int(numeric.sum()):
+        return series
+    first = str(series.filter(strange.fill_null(value=False))[0])[:40]
+    notes.append(
+        f"column {series.name!r} holds text in {int(strange.sum()):,} of its rows, such as {first!r}:"
+        " left out there"
+    )
+    return values

@@ -1,0 +1,251 @@
+"""Quick: many lines at once through Polars, taken only where the result can be proved whole.
+
+``polars.read_ndjson`` knows no NaN, passes over keys that its schema lacks, and keeps the first
+of two equal keys where Python keeps the last. So bare NaN and infinities are rewritten into
+sentinel numbers and back, and the keys of a chunk are counted by their colons: what does not
+add up is refused, and the caller reads it line by line (``stabcli.ndjson.lines``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+from polars.exceptions import PolarsError
+
+from stabcli.ndjson.chunks import count, positions
+
+Schema = dict[str, pl.DataType]
+
+_NAN, _INF, _MINUS_INF = (
+    b"-1.3345678901234567e+301",
+    b"1.2345678901234569e+301",
+    b"-1.2345678901234567e+301",
+)
+"""Numbers no trainer logs. A chunk that holds one of its own is found out by counting."""
+_TOKENS = {b"NaN": _NAN, b"Infinity": _INF, b"-Infinity": _MINUS_INF}
+_BEYOND = 1e301
+_MEANT = {float(s): float(t) for t, s in _TOKENS.items()}
+
+_DEEPEST = 64
+"""Levels of nesting above which Polars is not asked for a schema: its recursion ends the process."""
+_WALKED = 4096  # hits up to which a search hops from byte to byte
+_NULL = re.compile(rb":[ \t]*null[ \t]*[,}\r\n]")
+_AFTER = np.zeros(256, bool)
+_AFTER[list(b" ,}\t\r\n")] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A chunk as Polars reads it."""
+
+    columns: dict[str, pl.Series]
+    """Name -> values, nested names joined by ``/``; lists are left out."""
+    height: int
+    """Rows."""
+    nulls: bool
+    """Whether the chunk spells nulls out."""
+    nested: set[str]
+    """Names at the top that hold an object."""
+
+
+@dataclass(slots=True)
+class Quick:
+    """Reads chunks, and remembers from one to the next which columns there are."""
+
+    schema: Schema = field(default_factory=dict)
+    """Columns seen so far, the widest type of each."""
+
+    def parse(self, data: bytes) -> Parsed | None:
+        """Read whole lines; None where Polars cannot, or not provably all of them."""
+        if data.find(b"\\u003") >= 0:  # may spell a colon, which would spoil the counting
+            return None
+        plain, tokens = _without_nan(data)
+        if self.schema:
+            parsed = _proved(_read(plain, self.schema), data, tokens)
+            if parsed:
+                return parsed
+        if _too_deep(plain):
+            return None
+        frame = _read(plain, None)
+        if frame is None:
+            return None
+        self.schema = _merge(self.schema, dict(frame.schema))
+        return _proved(frame, data, tokens)
+
+
+def _read(data: bytes, schema: Schema | None) -> pl.DataFrame | None:
+    try:
+        return pl.read_ndjson(data, schema=schema, infer_schema_length=None)
+    except PolarsError:
+        return None
+
+
+def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | None:
+    """Turn sentinels back and check that nothing of the chunk is missing from the frame."""
+    if frame is None:
+        return None
+    leaves: dict[str, pl.Series] = {}
+    keys = 0
+    nested: set[str] = set()
+    stack = [("", s) for s in reversed(frame.get_columns())]
+    while stack:
+        prefix, series = stack.pop()
+        present = series.len() - series.null_count()
+        keys += present * (1 + series.name.count(":"))
+        name = prefix + series.name
+        if isinstance(series.dtype, pl.Struct):
+            fields = series.struct.unnest().get_columns()
+            stack += [(f"{name}/", f) for f in reversed(fields)]
+            if not prefix:
+                nested.add(name)
+        elif isinstance(series.dtype, pl.List):
+            if not (series.dtype.inner == pl.Null or series.dtype.inner.is_numeric()):
+                return None
+        elif name in leaves:
+            return None
+        else:
+            leaves[name] = series
+    texts = [n for n, s in leaves.items() if s.dtype == pl.String]
+    if any(bool(leaves[n].str.contains(r"^[\[{]").any()) for n in texts):
+        return None  # text, or an object where all others hold text
+    if tokens:
+        tokens -= sum(_restore(leaves, name) for name in list(leaves))
+        if tokens:
+            return None
+    keys += sum(int(leaves[n].str.count_matches(":", literal=True).sum()) for n in texts)
+    missing = count(data, ord(":")) - keys
+    if missing:
+        spelt_null = any(bool(leaves[n].str.contains("null", literal=True).any()) for n in texts)
+        if spelt_null or any(re.search(r":\s*null", n) for n in leaves):
+            return None
+        if sum(1 for _ in _NULL.finditer(data)) != missing:
+            return None
+    return Parsed(columns=leaves, height=frame.height, nulls=missing > 0, nested=nested)
+
+
+def _without_nan(data: bytes) -> tuple[bytes, int]:
+    """Rewrite bare NaN, Infinity and -Infinity into sentinels; return how many there were.
+
+    What stands in text is rewritten as well where it looks the same, and turned back with the rest.
+    """
+    found = np.concatenate([_values(data, b"NaN"), _values(data, b"Infinity")])
+    if not len(found):
+        return data, 0
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = []
+    done = 0
+    for at in np.sort(found).tolist():
+        token = b"NaN" if data[at : at + 1] == b"N" else b"Infinity"
+        start = at - 1 if data[at - 1 : at] == b"-" else at
+        parts += (view[done:start], _TOKENS[data[start:at] + token])
+        done = at + len(token)
+    parts.append(view[done:])
+    return b"".join(parts), len(found)
+
+
+def _values(data: bytes, token: bytes) -> np.ndarray:
+    """Return where a token stands as the value of a key: after a colon, before what may follow."""
+    at = _search(data, token)
+    at = at[(at >= 3) & (at + len(token) < len(data))]
+    if not len(at):
+        return at
+    array = np.frombuffer(data, np.uint8)
+    before = at - (array[at - 1] == ord("-")) if token == b"Infinity" else at
+    before = before - (array[before - 1] == ord(" "))
+    fits: np.ndarray = (array[before - 1] == ord(":")) & _AFTER[array[at + len(token)]]
+    return np.asarray(at[fits])
+
+
+def _search(data: bytes, token: bytes) -> np.ndarray:
+    """Return where a token stands, fast where its first byte is rare: it is in most logs."""
+    first = token[:1]
+    hits: list[int] = []
+    at = data.find(first)
+    for _ in range(_WALKED):
+        if at < 0:
+            return np.array(hits, np.int64)
+        if data.startswith(token, at):
+            hits.append(at)
+        at = data.find(first, at + 1)
+    every = positions(data, first[0])
+    every = every[every + len(token) <= len(data)]
+    array = np.frombuffer(data, np.uint8)
+    for offset, byte in enumerate(token[1:], 1):
+        every = every[array[every + offset] == byte]
+    return every
+
+
+def _restore(leaves: dict[str, pl.Series], name: str) -> int:
+    """Turn the sentinels of a column back; return how many it held."""
+    series = leaves[name]
+    if series.dtype == pl.String:
+        held = 0
+        for token, sentinel in _TOKENS.items():
+            hits = int(series.str.count_matches(sentinel.decode(), literal=True).sum())
+            if hits:
+                series = series.str.replace_all(sentinel.decode(), token.decode(), literal=True)
+                held += hits
+        leaves[name] = series
+        return held
+    if series.dtype != pl.Float64 or series.len() == series.null_count():
+        return 0
+    if not (_number(series.max()) > _BEYOND or _number(series.min()) < -_BEYOND):
+        return 0
+    values = series.to_numpy(writable=True)  # nulls become NaN here and are put back below
+    held = 0
+    for sentinel_value, meant in _MEANT.items():
+        hit = values == sentinel_value
+        held += int(np.count_nonzero(hit))
+        values[hit] = meant
+    restored = pl.Series(series.name, values, nan_to_null=False)
+    leaves[name] = restored.set(series.is_null(), None) if series.null_count() else restored
+    return held
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, float) else 0.0
+
+
+def _too_deep(data: bytes) -> bool:
+    """Say whether brackets may open more levels than Polars can take."""
+    array = np.frombuffer(data, np.uint8)
+    level = lowest = 0
+    for i in range(0, len(array), 1 << 20):
+        part = array[i : i + (1 << 20)]
+        change = np.isin(part, list(b"{[")).astype(np.int8) - np.isin(part, list(b"}]"))
+        levels = level + np.cumsum(change, dtype=np.int32)
+        floor = np.minimum(lowest, np.minimum.accumulate(levels))
+        if (levels - floor).max() > _DEEPEST:
+            return True
+        level, lowest = int(levels[-1]), int(floor[-1])
+    return False
+
+
+def _merge(known: Schema, new: Schema) -> Schema:
+    """Return all columns of both, each as the wider type."""
+    merged = dict(known)
+    for name, dtype in new.items():
+        merged[name] = _wider(merged.get(name), dtype)
+    return merged
+
+
+def _wider(known: pl.DataType | None, new: pl.DataType) -> pl.DataType:
+    if new == pl.Null:
+        return known if known is not None else pl.Float64()
+    if isinstance(new, pl.Struct) and (known is None or isinstance(known, pl.Struct)):
+        return pl.Struct(_merge(_fields(known), _fields(new)))
+    if known is None:
+        return pl.Float64() if new.is_integer() and new != pl.Int64 else new
+    if known == new or known.is_nested() or new.is_nested():
+        return known if known == new else new
+    if known.is_numeric() and new.is_numeric():
+        return pl.Float64()
+    return pl.String()
+
+
+def _fields(dtype: pl.DataType | None) -> Schema:
+    fields = dtype.fields if isinstance(dtype, pl.Struct) else []
+    return {f.name: f.dtype for f in fields if isinstance(f.dtype, pl.DataType)}

@@ -1,0 +1,224 @@
+"""Reading: a file of JSON objects becomes a table, chunk by chunk, the quick way where it is safe."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from stabcli.assembly import LINE
+from stabcli.errors import LogError
+from stabcli.ndjson.chunks import CHUNK, LONGEST_LINE, Chunk, chunks, count, pieces, positions
+from stabcli.ndjson.columns import Columns
+from stabcli.ndjson.lines import CUT_SHORT, Rows
+from stabcli.ndjson.quick import Parsed, Quick
+from stabcli.run import BadLines
+
+BAD_SHOWN = 5
+"""Bad lines kept with number and reason; the rest are only counted."""
+LARGEST_ARRAY = 1 << 30
+"""Bytes of a JSON array that is read: unlike lines it has to be in memory as a whole."""
+
+_FANOUT = 16  # pieces that a chunk which cannot be read quickly is cut into
+_SMALLEST = 1 << 16  # bytes below which it is read line by line instead
+_LONGEST_NAME = 256  # bytes looked back over for the name of a null
+_NEWLINE = ord("\n")
+_BETWEEN = re.compile(r"[\s,]*")
+_FIRM = 3  # numbers in a row before a first null for the null to be worth a note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Objects as rows."""
+
+    frame: pl.DataFrame
+    """Numbers and text by name, nested names joined by ``/``, and ``@line``."""
+    notes: tuple[str, ...]
+    """What had to be decided."""
+    bad: BadLines
+    """Lines that held no object."""
+
+
+def read_lines(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Table:
+    """Read a file of one JSON object a line; broken lines are left out and counted.
+
+    Args:
+        path: The file; UTF-8 or, with a byte order mark, UTF-16.
+        size: Bytes read at once.
+        longest: Bytes of the longest line that is read.
+    """
+    reading = _Reading()
+    for chunk in chunks(path, size=size, longest=longest):
+        if chunk.data:
+            reading.add(chunk)
+        else:
+            reading.add_bad(chunk.first, f"longer than {longest >> 20} MB")
+    return reading.table()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    quick: Quick = field(default_factory=Quick)
+    columns: Columns = field(default_factory=Columns)
+    bad: int = 0
+    first_bad: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    nested: set[str] = field(default_factory=set)
+    nulls: dict[str, list[int]] = field(default_factory=dict)
+    """Name -> line of its first explicit null, and how many there are."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in some lines."""
+        if not self.quick.schema:
+            self._learn(chunk.data)
+        self._add(chunk.data, chunk.first, cut=chunk.cut)
+
+    def _learn(self, data: bytes) -> None:
+        """See from the first lines which columns there are, before whole chunks are parsed."""
+        head = next(pieces(data, _SMALLEST))
+        if len(head) < len(data):
+            self.quick.parse(head)
+
+    def _add(self, data: bytes, first: int, *, cut: bool) -> None:
+        parsed = self.quick.parse(data)
+        numbers = _line_numbers(data, first, parsed.height) if parsed else None
+        if parsed and numbers is not None:
+            self._add_parsed(parsed, numbers)
+            if parsed.nulls:
+                self._find_nulls(data, first)
+        elif len(data) > _SMALLEST:
+            line = first
+            for piece in pieces(data, max(_SMALLEST, len(data) // _FANOUT)):
+                if len(piece) == len(data):
+                    self._add_one_by_one(data, first, cut=cut)
+                    return
+                self._add(piece, line, cut=cut and not piece.endswith(b"\n"))
+                line += count(piece, _NEWLINE)
+        else:
+            self._add_one_by_one(data, first, cut=cut)
+
+    def _add_parsed(self, parsed: Parsed, numbers: np.ndarray) -> None:
+        line = pl.Series(LINE, numbers, dtype=pl.Int64)
+        self.columns.add({**parsed.columns, LINE: line}, parsed.height)
+        self.nested |= parsed.nested
+
+    def _add_one_by_one(self, data: bytes, first: int, *, cut: bool) -> None:
+        rows = Rows()
+        rows.add_lines(data, first, cut=cut)
+        self.add_rows(rows)
+
+    def add_rows(self, rows: Rows) -> None:
+        """Take in rows that were read one by one."""
+        line = pl.Series(LINE, rows.lines, dtype=pl.Int64)
+        self.columns.add({**rows.columns(), LINE: line}, len(rows.lines))
+        self.nested |= rows.nested
+        for number, row in zip(rows.lines, rows.values, strict=True):
+            for name, value in row.items():
+                if value is None:
+                    self._add_null(name, number)
+        for number, why in rows.bad:
+            self.add_bad(number, why)
+            if why == CUT_SHORT:
+                self.notes.append(f"the last line, {number:,}, is cut short: left out")
+
+    def _find_nulls(self, data: bytes, first: int) -> None:
+        ends = positions(data, _NEWLINE)
+        at = -1
+        while (at := data.find(b"null", at + 1)) >= 0:
+            stop = data.rfind(b'"', max(0, at - 8), at)
+            if stop < 0 or data[stop + 1 : at].strip() != b":":
+                continue
+            start = data.rfind(b'"', max(0, stop - _LONGEST_NAME), stop)
+            name = data[start + 1 : stop].decode("utf-8", "replace")
+            self._add_null(name, first + int(np.searchsorted(ends, at)))
+
+    def _add_null(self, name: str, line: int) -> None:
+        self.nulls.setdefault(name, [line, 0])[1] += 1
+
+    def add_bad(self, line: int, why: str) -> None:
+        """Count a line that cannot be used."""
+        self.bad += 1
+        if len(self.first_bad) < BAD_SHOWN:
+            self.first_bad.append((line, why))
+
+    def table(self) -> Table:
+        """Return all that was read."""
+        frame = self.columns.frame(self.nested, self.notes)
+        for name, (line, times) in self.nulls.items():
+            self._note_null(frame, name, line, times)
+        bad = BadLines(count=self.bad, first=tuple(self.first_bad))
+        return Table(frame=frame, notes=tuple(self.notes), bad=bad)
+
+    def _note_null(self, frame: pl.DataFrame, name: str, line: int, times: int) -> None:
+        """Tell of a metric that was always a number and then is null: it may stand for NaN."""
+        named = [c for c in frame.columns if c == name or c.endswith(f"/{name}")]
+        if len(named) != 1 or not frame[named[0]].dtype.is_numeric():
+            return
+        before = int(frame[LINE].search_sorted(line))
+        if frame[named[0]].slice(0, before).count() >= _FIRM:
+            self.notes.append(
+                f"{named[0]!r} is null in {times:,} rows, first in line {line:,}, having been a"
+                " number in the rows before: some loggers write NaN as null"
+            )
+
+
+def _line_numbers(data: bytes, first: int, rows: int) -> np.ndarray | None:
+    """Return the numbers of the lines that are not blank; None where they are not ``rows``."""
+    lines = count(data, _NEWLINE) + (not data.endswith(b"\n"))
+    if lines == rows:
+        return np.arange(first, first + lines)
+    filled = np.array([bool(line.strip()) for line in data.split(b"\n")])
+    numbers = np.flatnonzero(filled) + first
+    return numbers if len(numbers) == rows else None
+
+
+def read_array(path: Path) -> Table:
+    """Read a file that is one JSON array of objects; ``@line`` counts its objects from 1.
+
+    Raises:
+        LogError: The file is too large to be held in memory.
+    """
+    if path.stat().st_size > LARGEST_ARRAY:
+        raise LogError(
+            f"{path}: a JSON array of more than {LARGEST_ARRAY >> 30} GB: write one object a"
+            " line instead, e.g. with jq -c '.[]'"
+        )
+    text = decoded(path.read_bytes())
+    reading = _Reading()
+    rows = Rows()
+    at = text.find("[") + 1
+    number = 1
+    while (match := _BETWEEN.match(text, at)) and (at := match.end()) < len(text):
+        if text[at] == "]":
+            break
+        try:
+            value, at = json.JSONDecoder().raw_decode(text, at)
+        except (ValueError, RecursionError):
+            rows.bad.append((number, "cut short, or broken"))
+            reading.notes.append(
+                f"the array breaks off in its object {number:,}: what came before was read"
+            )
+            break
+        if isinstance(value, dict):
+            rows.add(value, number)
+        else:
+            rows.bad.append((number, "not an object"))
+        number += 1
+    else:
+        reading.notes.append("the array has no end: the file is cut short")
+    reading.add_rows(rows)
+    return reading.table()
+
+
+def decoded(data: bytes) -> str:
+    """Return bytes as text, whatever byte order mark they begin with."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "replace")

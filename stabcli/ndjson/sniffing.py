@@ -1,0 +1,96 @@
+"""Sniffing: whether a source holds JSON objects that can be rows of a log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stabcli.metrics import resolve
+from stabcli.ndjson.lines import Value, flatten
+from stabcli.ndjson.reading import decoded
+from stabcli.sources import HEAD_BYTES, Source
+
+_FURTHER = 4 << 20
+"""Bytes of a first line, a configuration for example, that is longer than the head."""
+_OTHERS = ("log_history", "traceEvents")
+"""Keys of objects that hold a whole log or something else, and are not a row of one."""
+_SUMMARY = "wandb-summary.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sniffed:
+    """What the beginning of a file holds."""
+
+    kind: Literal["lines", "array"]
+    """One object a line, or one array of all."""
+    rows: list[dict[str, Value]]
+    """The first objects, flat."""
+
+    def counts(self, name: str) -> bool:
+        """Say whether most of the objects have ``name``."""
+        return 2 * sum(name in row for row in self.rows) > len(self.rows)
+
+
+def sniff(source: Source) -> Sniffed | None:
+    """Look at the beginning of a file; None where it is no log of JSON objects.
+
+    Most of its lines must be whole objects, some with a number in them; an object alone in its
+    file must have a step, or it is a configuration or a summary.
+    """
+    if source.is_folder or source.name == _SUMMARY:
+        return None
+    text = decoded(source.head).lstrip("\ufeff \t\r\n\0")
+    if text.startswith("["):
+        found = _first_of_array(text)
+        kind: Literal["lines", "array"] = "array"
+    elif "{" in text:
+        found = _objects(source, text)
+        kind = "lines"
+    else:
+        return None
+    if not found or any(key in row for row in found for key in _OTHERS):
+        return None
+    rows = [flatten(row) for row in found]
+    if not any(isinstance(v, (int, float)) for row in rows for v in row.values()):
+        return None
+    if len(rows) == 1 and len(source.head) < HEAD_BYTES and not _has_step(rows[0]):
+        return None
+    return Sniffed(kind=kind, rows=rows)
+
+
+def _first_of_array(text: str) -> list[dict[str, Any]]:
+    start = text.find("{")
+    if start < 0 or text[1:start].strip():
+        return []
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return []
+    return [value]
+
+
+def _objects(source: Source, text: str) -> list[dict[str, Any]]:
+    """Return the objects of the first lines, or none where most lines are something else."""
+    lines = text.split("\n")
+    if len(source.head) >= HEAD_BYTES:
+        if len(lines) == 1:
+            with source.path.open("rb") as file:
+                lines = decoded(file.readline(_FURTHER)).split("\n")
+        if len(lines) > 1:
+            lines.pop()
+    filled = [line for line in lines if line.strip("\0 \t\r")]
+    found = [value for line in filled if (value := _object(line)) is not None]
+    return found if 2 * len(found) > len(filled) else []
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line.strip("\0 \t\r"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _has_step(row: dict[str, Value]) -> bool:
+    return "step" in resolve(row)

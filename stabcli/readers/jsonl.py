@@ -1,0 +1,146 @@
+"""Reader ``jsonl``: one JSON object a logged step, whoever wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import polars as pl
+
+from stabcli.assembly import LINE, Reading
+from stabcli.attempts import PART
+from stabcli.errors import LogError
+from stabcli.facts import find_facts
+from stabcli.metrics import METRICS, resolve
+from stabcli.ndjson import Table, read_array, read_lines, sniff
+from stabcli.parts import part_by_run
+from stabcli.readers import reader
+from stabcli.run import Fact
+from stabcli.sources import Source
+
+NAMES: Final = {
+    "step": ("global_step/max_steps",),  # ms-swift: "10/500"
+    "loss": ("learning/loss",),  # MaxText
+    "step_seconds": ("train_speed(s/it)", "perf/step_time_seconds"),  # ms-swift, MaxText
+}
+"""Canonical name -> what one framework alone calls it in its JSON lines."""
+
+_CONFIGURATION = re.compile(r"(config|args|arguments|hparams|hyperparameters|settings)(/|$)")
+_MEASURED = ("loss", "objective_loss", "grad_norm", "val_loss", "reward")
+"""A row with one of these is no configuration, whatever else it holds."""
+_SEARCHED = 20  # rows without a step that are searched for facts
+_MANY = 3  # facts that a flat row must hold to be all of the configuration
+_DURATION = (
+    r"^(?:(?P<days>\d+) days?, )?(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d(?:\.\d+)?)$"
+)
+_SPELT_DURATION = (
+    r"^(?:(?P<days>\d+)d ?)?(?:(?P<hours>\d+)h ?)?(?:(?P<minutes>\d+)m ?)?(?:(?P<seconds>\d+)s)?$"
+)
+_PARTS = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
+
+
+def matches(source: Source) -> bool:
+    """Claim a file whose first lines are JSON objects, unless they count W&B's ``_step``."""
+    sniffed = sniff(source)
+    return sniffed is not None and not sniffed.counts("_step")
+
+
+@reader(matches, writes="own loops, LLaMA-Factory, ms-swift, verl, lingua, MaxText, levanter")
+def jsonl(source: Source) -> Iterator[Reading]:
+    """Read one JSON object a line, or an array of them; nested names are joined by ``/``.
+
+    NaN and infinities may stand bare or as text. Lines that are broken, cut or no JSON are left
+    out and counted, and the good ones around them kept. An object without a step that says how
+    the run was set up gives facts.
+
+    Raises:
+        LogError: It is a folder, or an array too large for memory.
+    """
+    if source.is_folder:
+        raise LogError(f"{source.shown}: a folder: jsonl reads files; give one of those in it")
+    sniffed = sniff(source)
+    is_array = sniffed is not None and sniffed.kind == "array"
+    table = read_array(source.path) if is_array else read_lines(source.path)
+    if not table.frame.height:
+        return
+    names = _names(table.frame)
+    notes = list(table.notes)
+    frame, facts = _without_configuration(table, {**resolve(_own(table.frame), names)}, notes)
+    yield from part_by_run(
+        Reading(
+            name=source.name,
+            table=_with_durations(frame, names),
+            names=names,
+            facts=facts,
+            notes=tuple(notes),
+            bad=table.bad,
+        )
+    )
+
+
+def _own(frame: pl.DataFrame) -> list[str]:
+    return [c for c in frame.columns if not c.startswith("@")]
+
+
+def _names(frame: pl.DataFrame) -> dict[str, str]:
+    """Return canonical name -> own name, where only one framework calls it that."""
+    found: dict[str, str] = {}
+    for canonical, words in NAMES.items():
+        present = [word for word in words if word in frame.columns]
+        if present and not set(METRICS[canonical].names) & set(frame.columns):
+            found[canonical] = present[0]
+    return found
+
+
+def _without_configuration(
+    table: Table, columns: dict[str, str], notes: list[str]
+) -> tuple[pl.DataFrame, dict[str, Fact]]:
+    """Take the rows that say how the run was set up out of the table, as facts."""
+    frame = table.frame
+    step = columns.get("step")
+    if step is None or not frame[step].null_count():
+        return frame, {}
+    facts: dict[str, Fact] = {}
+    lines: list[int] = []
+    restarts = 0
+    for row in frame.filter(pl.col(step).is_null()).head(_SEARCHED).iter_rows(named=True):
+        line = row[LINE]
+        said = {k: v for k, v in row.items() if v is not None and not k.startswith("@")}
+        if any(columns.get(m) in said for m in _MEASURED):
+            continue
+        found = find_facts(said, f"line {line}")
+        nested = any(_CONFIGURATION.match(k) for k in said)
+        restarts += nested or len(found) >= _MANY
+        if found or nested:
+            facts = {**found, **facts}
+            lines.append(line)
+    if not lines:
+        return frame, {}
+    notes.append(
+        "no steps but the configuration of the run, read as facts: line"
+        + ("s " if len(lines) > 1 else " ")
+        + ", ".join(str(n) for n in lines)
+    )
+    apart = (pl.col(LINE).is_in(lines) & pl.col(step).is_null()).fill_null(value=False)
+    if restarts == len(lines) > 1:  # said again: the run was started again
+        frame = frame.with_columns(apart.cast(pl.Int64).cum_sum().alias(PART))
+    frame = frame.filter(~apart)
+    return frame.select(c for c in frame.columns if frame[c].null_count() < frame.height), facts
+
+
+def _with_durations(frame: pl.DataFrame, names: dict[str, str]) -> pl.DataFrame:
+    """Turn an elapsed time such as ``1 day, 2:03:04`` or ``1h 2m 3s`` into seconds."""
+    name = resolve(_own(frame), names).get("elapsed_seconds")
+    if name is None or frame[name].dtype != pl.String:
+        return frame
+    for pattern in (_DURATION, _SPELT_DURATION):
+        parts = frame[name].str.strip_chars().str.extract_groups(pattern).struct.unnest()
+        seconds = parts.select(
+            pl.when(pl.any_horizontal(pl.col(p).is_not_null() for p, _ in _PARTS)).then(
+                pl.sum_horizontal(pl.col(p).cast(pl.Float64) * scale for p, scale in _PARTS)
+            )
+        ).to_series()
+        if seconds.count() and seconds.count() == frame[name].count():
+            return frame.with_columns(seconds.alias(name))
+    return frame
