@@ -162,8 +162,8 @@ def as_number(series: pl.Series) -> pl.Series | None:
         return series.cast(pl.Float64)
     if series.dtype == pl.Null:
         return None
-    if series.dtype in (pl.Datetime, pl.Date):
-        return series.cast(pl.Datetime("us")).dt.epoch("us").cast(pl.Float64) / 1e6
+    if series.dtype.is_temporal() and series.dtype in (pl.Datetime, pl.Date):
+        return series.dt.epoch("us").cast(pl.Float64) / 1e6
     if series.dtype != pl.String:
         return None
     text = series.str.strip_chars().str.to_lowercase()
@@ -194,6 +194,9 @@ def _canonical(reading: Reading, columns: Mapping[str, str], notes: list[str]) -
             target = f"{name} (unmapped)"
         if target == "wall_time":
             values = _times(table[name])
+            if values is None:
+                values = as_number(table[name])
+                target = name if name not in METRICS else f"{name} (unmapped)"
         elif target == "step":
             values = _steps(table[name], notes)
         else:
@@ -230,23 +233,19 @@ def _steps(series: pl.Series, notes: list[str]) -> pl.Series | None:
 
 
 def _times(series: pl.Series) -> pl.Series | None:
-    """Times as seconds since 1970, from seconds, milliseconds or ISO text."""
-    if series.dtype == pl.String:
-        parsed = (
-            series.str.strip_chars().str.to_datetime(
-                time_unit="us", time_zone="UTC", strict=False, exact=False
-            )
-            if as_number(series) is None
-            else None
-        )
-        if parsed is not None:
-            return parsed.dt.epoch("us").cast(pl.Float64) / 1e6 if parsed.count() else None
+    """Times as seconds since 1970 from seconds, milliseconds or ISO text; None for durations."""
     values = as_number(series)
     if values is None:
-        return None
+        try:
+            parsed = series.str.strip_chars().str.to_datetime(
+                time_unit="us", time_zone="UTC", strict=False
+            )
+        except (pl.exceptions.PolarsError, AttributeError):
+            return None
+        return parsed.dt.epoch("us").cast(pl.Float64) / 1e6 if parsed.count() else None
     middle = values.drop_nulls().median()
     if not isinstance(middle, float) or not middle > 1e8:
-        return None  # seconds of something else: a duration, not a date
+        return None
     return values / (1e3 if middle > 1e11 else 1.0)
 
 

@@ -38,6 +38,8 @@ _FAMILIES = {
     "schedule": ("learning_rate",),
     "restarts": ("step",),
 }  # fmt: skip
+_COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
+"""What a rule computes a metric from where it was not logged."""
 _FAMILY = {metric: family for family, metrics in _FAMILIES.items() for metric in metrics}
 
 
@@ -171,6 +173,8 @@ def _judged_by(run: Run, incident: Incident) -> Signal | None:
     if incident.family == "numerics" and run.has("loss") and {"loss", "grad_norm"} & set(metrics):
         wanted = "loss"
     if not run.has(wanted):
+        wanted = _COMPUTED_FROM.get(wanted, wanted)
+    if not run.has(wanted):
         return None
     return next((s for s in signals(run, wanted) if s.attempt == incident.attempt), None)
 
@@ -256,7 +260,7 @@ def _recovery(
         return None
     limit = sign * level + width
     ahead = sign * x
-    for j in range(min(last_bad, len(x)), len(x)):
+    for j in range(last_bad + 1, len(x)):
         window = ahead[j : j + rows]
         if len(window) == rows and np.isfinite(window).all() and np.median(window) <= limit:
             return j

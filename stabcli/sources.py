@@ -102,8 +102,9 @@ def open_source(shown: str | Path) -> Source:
         raise LogError(f"{shown}: no such file: check the path") from None
     except PermissionError:
         raise LogError(f"{shown}: not readable by this user: check its permissions") from None
-    except OSError as error:
-        raise LogError(f"{shown}: cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise LogError(f"{shown!r}: cannot be read: {why}: check the path") from error
     if not head:
         raise LogError(f"{shown}: the file is empty: give a log with at least one logged step")
     for magic, kind, opener in _PACKED:

@@ -1,0 +1,259 @@
+"""From raw rows to a run: names, units, attempts, repeated steps, hidden values."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stabcli import assembly
+from stabcli.assembly import Options, Reading, as_number, assemble
+from stabcli.errors import LogError, SettingError
+from stabcli.metrics import resolve
+from stabcli.sources import Source
+
+NAN = float("nan")
+
+
+def made(table, options=None, **reading):
+    """Assemble a table given as a mapping of columns."""
+    frame = table if isinstance(table, pl.DataFrame) else pl.DataFrame(table)
+    source = Source(shown="log", path=Path("log"), head=b"")
+    return assemble(Reading(name="log", table=frame, **reading), source, "r", options or Options())
+
+
+def test_columns_are_found_by_their_usual_names():
+    """Each framework's spelling ends up in the same canonical column, which remembers it."""
+    run = made({"train/global_step": [1, 2], "lm loss": [2.0, 1.9], "grad-norm": [0.5, 0.4]})
+    assert run.frame.columns == ["attempt", "step", "line", "discarded", "loss", "grad_norm"]
+    assert run.columns == {"step": "train/global_step", "loss": "lm loss", "grad_norm": "grad-norm"}
+
+
+def test_the_user_overrules_names():
+    """``--map loss=my/loss`` wins over a column that is called loss."""
+    run = made({"step": [1], "loss": [9.0], "my/loss": [2.0]}, Options(names={"loss": "my/loss"}))
+    assert run.frame["loss"].to_list() == [2.0]
+    assert run.frame["loss (unmapped)"].to_list() == [9.0]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [({"loss": "nope"}, "has no column 'nope'"), ({"lost": "loss"}, "no metric of stabcli")],
+)
+def test_a_wrong_map_says_so(names, message):
+    """Neither an unknown metric nor an unknown column passes silently."""
+    with pytest.raises(SettingError, match=message):
+        made({"step": [1], "loss": [1.0]}, Options(names=names))
+
+
+def test_loss_of_a_policy_is_not_the_loss():
+    """In reinforcement learning ``loss`` is an objective that may be negative or zero."""
+    assert resolve(["step", "loss", "reward"])["objective_loss"] == "loss"
+    assert resolve(["step", "loss", "entropy"])["token_entropy"] == "entropy"
+    assert resolve(["step", "loss", "entropy", "kl"])["entropy"] == "entropy"
+
+
+@given(st.lists(st.text(max_size=12), unique=True))
+def test_no_name_serves_twice(names):
+    """However a log's columns are called, no two canonical columns share one."""
+    found = resolve(names)
+    assert len(set(found.values())) == len(found)
+    assert set(found.values()) <= set(names)
+
+
+def test_no_step_is_said():
+    """Without steps nothing can be located: the message names the columns and the remedy."""
+    with pytest.raises(LogError, match=r"log: no step in the log: .*--map step=NAME.*loss"):
+        made({"loss": [1.0]})
+
+
+def test_nothing_measured_is_said():
+    """Steps alone are nothing that could be checked."""
+    with pytest.raises(LogError, match="nothing but steps"):
+        made({"step": [1, 2], "epoch": [0.1, 0.2]})
+
+
+def test_rows_without_a_step_are_counted():
+    """They cannot be placed; they are left out and told of."""
+    run = made({"step": [1, None, 2], "loss": [1.0, 2.0, 3.0]})
+    assert run.frame["loss"].to_list() == [1.0, 3.0]
+    assert any("1 rows without a step" in n for n in run.notes)
+
+
+def test_null_and_nan_are_not_mixed_up():
+    """NaN is a value the trainer had, null is one it did not log."""
+    run = made({"step": [1, 2, 3], "loss": [1.0, None, NAN]})
+    assert run.frame["loss"].is_null().to_list() == [False, True, False]
+    assert run.frame["loss"].is_nan().to_list() == [False, None, True]
+
+
+def test_a_restart_begins_an_attempt_and_discards():
+    """Steps that go back begin an attempt; what it overtakes is marked."""
+    run = made({"step": [1, 2, 3, 4, 3, 4, 5], "loss": [1.0, 2, 3, 4, 5, 6, 7]})
+    assert run.frame["attempt"].to_list() == [0, 0, 0, 0, 1, 1, 1]
+    assert run.frame["discarded"].to_list() == [False, False, True, True, False, False, False]
+    assert [(a.first_step, a.last_step, a.rows) for a in run.attempts] == [(1, 4, 4), (3, 5, 3)]
+
+
+def test_two_restarts_discard_what_either_overtakes():
+    """The last writer of a step is the one that counts."""
+    run = made({"step": [1, 2, 3, 2, 3, 4, 5, 4, 5], "loss": [float(i) for i in range(9)]})
+    kept = run.frame.filter(~pl.col("discarded"))
+    assert kept["step"].to_list() == [1, 2, 3, 4, 5]
+    assert kept["loss"].to_list() == [0.0, 3.0, 4.0, 7.0, 8.0]
+
+
+def test_a_late_evaluation_is_no_restart():
+    """A value that was not logged before may come a row late."""
+    run = made(
+        {
+            "step": [1, 2, 3, 2, 4],
+            "loss": [1.0, 2, 3, None, 4],
+            "eval_loss": [None] * 3 + [9.0, None],
+        }
+    )
+    assert len(run.attempts) == 1
+    assert run.frame.filter(pl.col("step") == 2)["val_loss"].to_list() == [9.0]
+
+
+def test_rows_out_of_order_are_put_in_order():
+    """One late row of the same series is disorder, not a restart."""
+    run = made({"step": [1, 2, 4, 3, 5], "loss": [1.0, 2, 4, 3, 5]})
+    assert len(run.attempts) == 1
+    assert run.frame["loss"].to_list() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert any("out of order" in n for n in run.notes)
+
+
+def test_rows_of_one_step_become_one():
+    """The train row and the evaluation row of a step are one row; the last value of a field wins."""
+    run = made(
+        {
+            "step": [1, 1, 2, 2],
+            "loss": [1.0, None, 2.0, 2.5],
+            "eval_loss": [None, 9.0, None, None],
+        }
+    )
+    assert run.frame["loss"].to_list() == [1.0, 2.5]
+    assert run.frame["val_loss"].to_list() == [9.0, None]
+    assert any("repeat a step with other values" in n for n in run.notes)
+
+
+def test_a_nan_is_not_overwritten_by_another_rank():
+    """Of several values for one step a non-finite one speaks."""
+    run = made({"step": [1, 1, 1], "loss": [1.0, NAN, 1.0]})
+    assert run.frame["loss"].is_nan().to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("nan", NAN),
+        ("-nan", NAN),
+        ("NaN", NAN),
+        ("nan(ind)", NAN),
+        ("inf", float("inf")),
+        ("-Infinity", float("-inf")),
+        ("+1.5", 1.5),
+        ("1,234.5", 1234.5),
+        ("37.9%", 37.9),
+        ("1e-4", 1e-4),
+    ],
+)
+def test_spellings_of_numbers(text, value):
+    """Numbers are read in whatever spelling trainers print them."""
+    (got,) = as_number(pl.Series(["", text, "n/a"])).drop_nulls().to_list()
+    assert got == value or (np.isnan(got) and np.isnan(value))
+
+
+def test_text_is_no_number():
+    """A column with one word in it is text, not a column of holes."""
+    assert as_number(pl.Series(["1", "two"])) is None
+
+
+def test_steps_as_fractions_and_floats():
+    """``10/500`` and ``9.0`` are steps; a NaN is none."""
+    assert made({"step": ["10/500", "11/500"], "loss": [1.0, 2.0]}).frame["step"].to_list() == [
+        10,
+        11,
+    ]
+    run = made({"step": [9.0, NAN, 10.0], "loss": [1.0, 2.0, 3.0]})
+    assert run.frame["step"].to_list() == [9, 10]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "mfu"),
+    [
+        ("mfu(%)", [40.0, 41.0], [0.40, 0.41]),
+        ("mfu", [40.0, 41.0], [0.40, 0.41]),
+        ("mfu", [0.40, 1.018], [0.40, 1.018]),
+        ("mfu", [-100.0, 40.0], [None, 0.40]),
+    ],
+)
+def test_mfu_becomes_a_fraction(name, values, mfu):
+    """Percentages are scaled, fractions above 1 are left to be doubted, -100 is not known yet."""
+    got = made({"step": [1, 2], name: values}).frame["mfu"].to_list()
+    assert got == pytest.approx(mfu) if None not in mfu else got == mfu
+
+
+def test_milliseconds_become_seconds():
+    """The name of the column says its unit."""
+    run = made({"step": [1], "elapsed time per iteration (ms)": [2312.0]})
+    assert run.frame["step_seconds"].to_list() == [2.312]
+
+
+def test_times_in_any_unit():
+    """Seconds, milliseconds and ISO text all become seconds since 1970; durations do not."""
+    assert made({"step": [1], "loss": [1.0], "timestamp": [1.7e9]}).frame["wall_time"][0] == 1.7e9
+    assert made({"step": [1], "loss": [1.0], "timestamp": [1.7e12]}).frame["wall_time"][0] == 1.7e9
+    iso = made({"step": [1], "loss": [1.0], "timestamp": ["2023-11-14T22:13:20Z"]})
+    assert iso.frame["wall_time"][0] == 1.7e9
+    assert "wall_time" not in made({"step": [1], "loss": [1.0], "time": [0.25]}).frame.columns
+
+
+def test_constant_columns_are_facts():
+    """A column that never changes can tell a fact of the whole run, and is named as its source."""
+    run = made({"step": [1, 2], "loss": [1.0, 2.0], "num_gpus": [8, 8], "seq_len": [2048, 2048]})
+    assert run.facts["gpus"].value == 8
+    assert run.facts["sequence_length"].source == "column, seq_len"
+
+
+def test_a_wide_log_keeps_what_is_known_and_searches_the_rest(monkeypatch):
+    """Beyond the budget other columns go, but their non-finite values are still told."""
+    monkeypatch.setattr(assembly, "FRAME_BUDGET", 100)
+    table = {"step": [1, 2, 3], "loss": [1.0, 2, 3], "a": [1.0, NAN, 1.0], "b": [1.0, 1, 1]}
+    table |= {f"c{i}": [1.0, 1, 1] for i in range(4)}
+    run = made(table, Options(metrics=("b",)))
+
+    assert "a" not in run.frame.columns
+    assert "b" in run.frame.columns
+    (a,) = [c for c in run.left_out if c.name == "a"]
+    assert (a.first, a.last, a.count) == ((0, 2), (0, 2), 1)
+    assert any("--metric" in n for n in run.notes)
+
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 50), st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True))
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(rows)
+def test_frames_keep_their_promises(data):
+    """Sorted, one row per attempt and step, no value lost but by an overruling one."""
+    steps, losses = zip(*data, strict=True)
+    table = pl.DataFrame(
+        {"step": list(steps), "loss": pl.Series(losses, dtype=pl.Float64), "one": [1.0] * len(data)}
+    )
+    frame = made(table).frame
+
+    keys = list(zip(frame["attempt"], frame["step"], strict=True))
+    assert keys == sorted(set(keys))
+    assert set(frame["step"]) == set(steps)
+    last = frame.filter(~pl.col("discarded"))["step"].to_list()
+    assert last == sorted(set(last))
+    assert any(np.isnan(x) for x in losses if x is not None) == bool(frame["loss"].is_nan().any())

@@ -1,0 +1,186 @@
+"""Findings into incidents: what belongs together, what led, how it ended."""
+
+import numpy as np
+import pytest
+
+from stabcli.incidents import group
+from stabcli.rules import STATISTIC, Finding, run_rules, select
+from tests.rules.runs import healthy, make_run
+
+
+def found(metric="loss", first=1001, last=None, severity="error", attempt=0, **more):
+    """Make a finding by hand."""
+    given = {"rule": f"{metric}-rule", "value": 5.0, "expected": 2.0, "score": 2.0} | more
+    return Finding(
+        metric=metric,
+        severity=severity,
+        attempt=attempt,
+        first=first,
+        last=last or first,
+        peak=first,
+        **given,
+    )
+
+
+def incidents(columns, *findings):
+    """Group findings over a run."""
+    return group(make_run(**columns), findings)
+
+
+def ending(**changes):
+    """Return how the one grave incident of a healthy run changed so ended."""
+    columns = healthy(4000)
+    for key, (where, values) in changes.items():
+        columns[key][where] = values(columns[key][where])
+    run = make_run(**columns)
+    grave = [f for f in run_rules(run, select(("default",), ()))[0] if f.severity != "notice"]
+    (incident,) = [i for i in group(run, grave) if i.family == "numerics"]
+    return incident
+
+
+def test_loss_and_gradient_near_one_another_are_one_incident():
+    """What moved first leads; the gravest names it."""
+    (one,) = incidents(healthy(), found(first=1005), found("grad_norm", 1001, severity="warning"))
+    assert (one.lead.metric, one.rule, one.first, one.severity) == (
+        "grad_norm",
+        "loss-rule",
+        1001,
+        "error",
+    )
+    assert "grad-norm-first" in one.tags
+
+
+def test_what_is_far_apart_or_of_another_kind_stays_apart():
+    """Fifty steps apart, another attempt or another family: another incident."""
+    kinds = incidents(
+        healthy(),
+        found(first=1000),
+        found(first=1100),
+        found("tokens_per_second", 1000),
+        found("val_loss", 1000),
+    )
+    assert len(kinds) == 4
+
+
+def test_a_notice_never_joins_two_events():
+    """Two spikes with a long notice between them are two incidents."""
+    two = incidents(
+        healthy(),
+        found(first=900),
+        found(first=1100),
+        found("grad_norm", 910, 1090, severity="notice"),
+    )
+    assert [i.severity for i in two].count("error") == 2
+
+
+def test_a_statistic_stands_alone():
+    """What describes the whole run belongs to no event."""
+    two = incidents(
+        healthy(), found(first=900), found(first=1, last=2000, severity="notice", tags=(STATISTIC,))
+    )
+    assert [i.first for i in two] == [1, 900]
+
+
+def test_order_is_by_attempt_and_step():
+    """Whatever order the rules ran in."""
+    ordered = incidents(healthy(), found(first=1500), found(first=300), found(first=900))
+    assert [i.first for i in ordered] == [300, 900, 1500]
+
+
+def test_a_spike_that_heals_at_once():
+    """One row up and back again is a fast recovery at the next row."""
+    spike = ending(loss=(slice(2000, 2001), lambda x: x * 2))
+    assert (spike.ending, spike.recovered) == ("fast-recovery", 2002)
+    assert "instant" in spike.tags
+
+
+def test_a_spike_that_takes_long():
+    """More than 200 steps back to the level is a slow recovery."""
+    decay = 1.0 * np.exp(-np.arange(900) / 150)
+    slow = ending(loss=(slice(2000, 2900), lambda x: x + decay))
+    assert slow.ending == "slow-recovery"
+    assert 2300 <= slow.recovered <= 2800
+
+
+def test_a_level_that_stays_higher():
+    """It settles within one and a half times the level and does not rise: a new basin."""
+    basin = ending(loss=(slice(2000, None), lambda x: x + 0.4))
+    assert (basin.ending, basin.recovered) == ("new-basin", None)
+
+
+def test_a_loss_that_keeps_rising():
+    """It never comes back and goes on rising: diverged."""
+    rise = np.arange(2000) * 0.01
+    assert ending(loss=(slice(2000, None), lambda x: x + rise)).ending == "diverged"
+
+
+def test_a_nan_to_the_end():
+    """Not finite to the end of the log: diverged, even where the log ends at once."""
+    assert ending(loss=(slice(2000, None), lambda x: x * np.nan)).ending == "diverged"
+    assert ending(loss=(slice(3999, None), lambda x: x * np.nan)).ending == "diverged"
+
+
+def test_a_nan_that_passes():
+    """One NaN among finite losses is over at the next row."""
+    passed = ending(loss=(slice(2000, 2001), lambda x: x * np.nan))
+    assert (passed.ending, passed.recovered) == ("fast-recovery", 2002)
+
+
+def test_a_log_that_ends_too_soon():
+    """A spike in the last rows: nobody knows how it went on."""
+    assert ending(loss=(slice(3996, None), lambda x: x * 1.6)).ending == "unresolved"
+
+
+def test_a_rollback_ends_it():
+    """The run went back to before the onset: rolled back, not recovered."""
+    columns = healthy(1300)
+    loss = columns["loss"].copy()
+    loss[1200:] += 2.0
+    step = np.concatenate([np.arange(1, 1301), np.arange(1001, 1301)])
+    joined = np.concatenate([loss, columns["loss"][1000:]])
+    run = make_run(step=step, loss=joined)
+    grave = [f for f in run_rules(run, select((), ("loss-spike",)))[0] if f.severity != "notice"]
+    (one,) = group(run, grave)
+    assert (one.attempt, one.first, one.ending) == (0, 1201, "rolled-back")
+
+
+def test_the_same_step_in_two_attempts_is_said():
+    """The same data at the same step spiked again after the rollback."""
+    columns = healthy(1300)
+    loss = columns["loss"].copy()
+    loss[1200:1210] += 2.0
+    step = np.concatenate([np.arange(1, 1301), np.arange(1001, 1301)])
+    run = make_run(step=step, loss=np.concatenate([loss, loss[1000:]]))
+    grave = [f for f in run_rules(run, select((), ("loss-spike",)))[0] if f.severity != "notice"]
+    assert ["recurs-at-same-step" in i.tags for i in group(run, grave)] == [True, True]
+
+
+@pytest.mark.parametrize("shift", [1, 1000, 123_456])
+def test_shifting_steps_shifts_incidents(shift):
+    """Where a run begins to count makes no difference."""
+    columns = healthy(2000)
+    columns["loss"][1400:1430] *= 1.5
+    spans = []
+    for offset in (0, shift):
+        run = make_run(**(columns | {"step": columns["step"] + offset}))
+        fs, _ = run_rules(run, select((), ("loss-spike",)))
+        spans.append([(i.first - offset, i.last - offset, i.ending) for i in group(run, fs)])
+    assert spans[0] == spans[1]
+
+
+def test_quiet_rows_after_it_change_nothing():
+    """Appending a healthy stretch changes no earlier incident that had ended."""
+    columns = healthy(4000)
+    columns["loss"][1400:1430] *= 1.5
+    told = []
+    for n in (3000, 4000):
+        run = make_run(**{k: v[:n] for k, v in columns.items()})
+        fs, _ = run_rules(run, select((), ("loss-spike", "grad-norm-spike")))
+        told.append(
+            [
+                (i.first, i.last, i.ending, i.recovered)
+                for i in group(run, fs)
+                if i.severity != "notice"
+            ]
+        )
+    assert told[0] == told[1]
