@@ -32,7 +32,7 @@ _NUMBER = r"(?i)^[+-]?((\d[\d,_]*\.?\d*|\.\d+)(e[+-]?\d+)?%?|nan(\(\w+\))?|inf(i
 _IS_NUMBER = re.compile(_NUMBER)
 _IS_FLOAT = re.compile(r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf(inity)?)$")
 _DECIMAL_COMMA = r"(?i)^[+-]?\d+,\d+(e[+-]?\d+)?$"
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+$"
 _MISSING = ("", "null", "none", "n/a", "na", "???")
 
 Bad = list[tuple[int, str]]
@@ -68,8 +68,11 @@ class Table:
 
 
 def split(line: str, separator: str) -> list[str]:
-    """Return the fields of one line, without their quotes."""
-    return next(csv.reader([line], delimiter=separator), [])
+    """Return the fields of one row, without their quotes; none where it is no text of a table."""
+    try:
+        return next(csv.reader(io.StringIO(line), delimiter=separator), [])
+    except csv.Error:
+        return []
 
 
 def is_number(cell: str) -> bool:
@@ -84,7 +87,7 @@ def find_header(head: bytes) -> Header | None:
     """
     start = len(_BOM) if head.startswith(_BOM) else 0
     lines = head[start:].split(b"\n")
-    if len(head) >= HEAD_BYTES and len(lines) > 1:
+    if len(head) >= HEAD_BYTES:
         lines.pop()  # the head ends within this line
     text = [line.decode("utf-8", "replace").rstrip("\r") for line in lines]
     for number, line in enumerate(text):
@@ -146,7 +149,7 @@ def read_table(path: Path, header: Header, rename: Callable[[list[str]], list[st
     else:
         lines.report(header, bad)
     if lines.repeated:
-        notes.append(f"the header comes again {lines.repeated:,} times: left out")
+        notes.append(f"lines that only repeat the header were left out: {lines.repeated:,}")
     if frame.height:
         _check_end(frame, data, lines, header, names, notes)
         frame = _numbers(frame, header.separator, notes, bad)
@@ -273,7 +276,8 @@ def _kinds(
     top = max(0, len(data) - _SAMPLE)
     for at in sorted({0, top // 2, top}):
         lines = data[at : at + _SAMPLE].tobytes().decode("utf-8", "replace").split("\n")
-        for row in csv.reader(lines[1:-1] or lines, delimiter=header.separator):
+        for line in lines[1:-1] or lines:
+            row = split(line, header.separator)
             if len(row) == len(names) and [c.strip() for c in row] != header.names:
                 text.update(i for i, c in enumerate(row) if c and not _IS_FLOAT.match(c.strip()))
     return {n: pl.String if i in text else pl.Float64 for i, n in enumerate(names)}
@@ -305,7 +309,7 @@ def _rows(
         while text.count('"') % 2 and end < min(last, i + _JOINED):
             end += 1
             text += "\n" + lines.text(data, end)
-        row = next(csv.reader(io.StringIO(text), delimiter=header.separator), [])
+        row = split(text, header.separator)
         if len(row) != len(header.names) or text.count('"') % 2:
             bad.append((int(lines.number[i]), lines.reason(i, len(row), header)))
             i += 1  # the lines after a lost quote are rows of their own
@@ -346,14 +350,17 @@ def _check_end(
 def _numbers(frame: pl.DataFrame, separator: str, notes: list[str], bad: Bad) -> pl.DataFrame:
     """Turn text into numbers where all but a few cells of a column are numbers."""
     made: list[pl.Series] = []
+    texts = [s for s in frame.get_columns() if s.dtype == pl.String]
+    commas = separator != "," and any(_has_decimal_commas(s) for s in texts)
+    if commas:
+        notes.append("commas in numbers are taken as decimal points")
     for series in frame.get_columns():
         if series.dtype != pl.String:
             made.append(series)
             continue
         text = series.str.strip_chars()
-        if separator != "," and _has_decimal_commas(text):
+        if commas and text.str.contains(_DECIMAL_COMMA).any():
             text = text.str.replace(",", ".", literal=True)
-            notes.append(f"commas in {series.name!r} are taken as decimal points")
         if text.str.contains("(?i)^(true|false)$").all():
             text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
         wrong = (~text.str.contains(_NUMBER) & ~text.str.to_lowercase().is_in(_MISSING)).fill_null(
@@ -370,10 +377,10 @@ def _numbers(frame: pl.DataFrame, separator: str, notes: list[str], bad: Bad) ->
     return pl.DataFrame(made)
 
 
-def _has_decimal_commas(text: pl.Series) -> bool:
+def _has_decimal_commas(series: pl.Series) -> bool:
     """Say whether commas part whole numbers from fractions, and not thousands."""
+    text = series.str.strip_chars()
     return bool(
-        text.str.contains(_DECIMAL_COMMA).any()
-        and not text.str.contains(r"\.").any()
+        not text.str.contains(r"\.").any()
         and (text.str.contains(_DECIMAL_COMMA) & ~text.str.contains(_THOUSANDS)).any()
     )

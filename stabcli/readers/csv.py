@@ -237,14 +237,17 @@ def _algoperf(reading: Reading) -> Reading:
         for metric in (f"{split}/loss", f"{split}/ctc_loss"):
             if {examples, metric} <= {*table.columns}:
                 hidden[metric] = pl.col(examples).is_not_null()
-    notes = list(reading.notes)
+    told: list[str] = []
     made: list[pl.Expr] = []
     for name, where in hidden.items():
         empty = where & pl.col(name).is_null()
-        if count := table.select(empty.sum()).item():
-            notes.append(f"{count:,} empty cells of {name!r} are NaN that pandas did not write")
+        if count := int(table.select(empty.sum()).item()):
+            told.append(f"{count:,} in {name!r}")
             made.append(pl.when(empty).then(float("nan")).otherwise(pl.col(name)).alias(name))
-    return replace(reading, table=table.with_columns(made), notes=tuple(notes))
+    if not made:
+        return reading
+    note = f"pandas writes NaN as an empty cell: read as NaN were {', '.join(told)}"
+    return replace(reading, table=table.with_columns(made), notes=(*reading.notes, note))
 
 
 def _runs(reading: Reading) -> list[Reading]:
@@ -269,7 +272,9 @@ def _hyperparameters(source: Source) -> dict[str, Fact]:
 
 
 def _monitor_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if _MONITOR.fullmatch(p.name) and p.is_file())
+    """Return its files, that of the loss first, so that a row is cited from there."""
+    found = [p for p in folder.iterdir() if _MONITOR.fullmatch(p.name) and p.is_file()]
+    return sorted(found, key=lambda p: ("train_loss" not in p.name, p.name))
 
 
 def _monitor(source: Source) -> Reading:
@@ -292,5 +297,6 @@ def _monitor(source: Source) -> Reading:
             )
     if not parts:
         raise LogError(f"{source.shown}: no row in any of its csv files: check the folder")
+    notes.append(f"line numbers are as in {parts[0][FILE][0]}, as far as it has the step")
     joined = pl.concat(parts, how="diagonal").sort(PART, "step", maintain_order=True)
     return Reading(name=source.name, table=joined, notes=tuple(notes), bad=_bad(bad))
