@@ -77,6 +77,9 @@ FACTS: Mapping[str, Known] = {
         "steps between checkpoints",
         "checkpoint_every, save_steps, save_interval, save_every, checkpoint_interval, ckpt_every",
     ),
+    "checkpoint_seconds": _known(
+        "number", "seconds that training stands still for a checkpoint", "checkpoint_seconds"
+    ),
     "checkpoints": _known("steps", "steps at which checkpoints were saved", "checkpoints"),
     "seed": _known("number", "random seed", "seed, random_seed"),
     "total_steps": _known(

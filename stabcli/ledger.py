@@ -107,9 +107,11 @@ def steps_of_rows(run: Run) -> np.ndarray:
 
 
 def given(run: Run, fact: str) -> bool:
-    """Say whether the user gave a fact by a flag, which overrules what the rows say."""
+    """Say whether the user gave a fact by a flag or a setting, which overrules what the rows say."""
     known = run.facts.get(fact)
-    return known is not None and known.source.startswith("--")
+    if known is None or ", " in known.source:
+        return False
+    return known.source.startswith(("--", "STABCLI_")) or known.source.endswith(".toml")
 
 
 def _tokens(run: Run, steps: np.ndarray) -> tuple[np.ndarray | None, str]:
