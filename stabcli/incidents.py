@@ -63,10 +63,15 @@ class Incident:
 
     @property
     def worst(self) -> Finding:
-        """The gravest finding: of several the first, of those at once the highest score."""
+        """The gravest finding: of several one of the loss, of those the first, then the highest."""
         return max(
             self.findings,
-            key=lambda f: (SEVERITIES.index(f.severity), -f.first, f.score or 0.0),
+            key=lambda f: (
+                SEVERITIES.index(f.severity),
+                f.metric == "loss",
+                -f.first,
+                f.score or 0.0,
+            ),
         )
 
     @property

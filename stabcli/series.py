@@ -340,13 +340,12 @@ def warmup_end(run: Run, attempt: int = 0) -> Step:
         return max(share, int(known))
     if run.has("learning_rate"):
         rate = signals(run, "learning_rate")[0].finite()
-        if len(rate) > 2:
-            top = int(np.argmax(rate.values))
-            if (
-                rate.values[0] < 0.9 * rate.values[top]
-                and rate.steps[top] <= first + (last - first) * 0.3
-            ):
-                return max(share, int(rate.steps[top]))
+        falls = np.flatnonzero(np.diff(rate.values) < 0)
+        risen = rate.values[: int(falls[0]) + 1] if len(falls) else rate.values
+        top = int(np.argmax(risen)) if len(risen) else 0
+        steady = (np.diff(risen[: top + 1]) > 0).mean() > 0.5 if top else False
+        if steady and risen[0] < 0.9 * risen[top]:
+            return max(share, int(rate.steps[top]))
     return share
 
 
@@ -371,19 +370,26 @@ def planned_changes(run: Run, signal: Signal) -> list[int]:
     """Return the indices into ``signal`` where the run was changed on purpose.
 
     A change of batch size or number of GPUs, and a learning rate that leaps by more than half,
-    begin a new segment: what comes after is not compared with what came before.
+    begin a new segment: what comes after is not compared with what came before. What changes in
+    more than a tenth of the rows is no plan: batches of whole sequences never hold equal tokens,
+    and a run cut at each of them would have no history at all.
     """
     found: set[int] = set()
     rows = signal.rows
+    most = max(4, len(rows) // 10)
     for metric in ("batch_tokens", "batch_sequences", "gpus"):
         if run.has(metric):
             values = run.array(metric)[rows]
             known = np.isfinite(values[1:]) & np.isfinite(values[:-1])
-            found.update((np.flatnonzero(known & (values[1:] != values[:-1])) + 1).tolist())
+            changed = np.flatnonzero(known & (values[1:] != values[:-1])) + 1
+            if len(changed) <= most:
+                found.update(changed.tolist())
     if run.has("learning_rate"):
         rate = run.array("learning_rate")[rows]
         warm = signal.steps <= warmup_end(run, signal.attempt)
         with np.errstate(invalid="ignore", divide="ignore"):
             leap = (rate[1:] > 1.5 * rate[:-1]) & ~warm[1:] & (rate[:-1] > 0)
-        found.update((np.flatnonzero(leap) + 1).tolist())
+        leaps = np.flatnonzero(leap) + 1
+        if len(leaps) <= most:
+            found.update(leaps.tolist())
     return sorted(found)

@@ -139,6 +139,8 @@ def test_end_of_warm_up():
     assert warmup_end(make_run(**healthy(2000))) == 100
     assert warmup_end(make_run(loss=healthy(2000)["loss"])) == 20
     assert warmup_end(make_run(loss=healthy(2000)["loss"], facts={"warmup_steps": 300})) == 300
+    raised = np.where(np.arange(2000) < 1000, 1e-3, 3e-3)
+    assert warmup_end(make_run(loss=healthy(2000)["loss"], learning_rate=raised)) == 20
 
 
 def test_planned_changes_are_seen():
