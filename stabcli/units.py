@@ -49,6 +49,8 @@ def steps(n: int) -> str:
 
 def gpu_hours(x: GpuHours) -> str:
     """Print GPU-hours: ``808.3 -> '808 GPU-hours'``."""
+    if 0 < x < 0.01:
+        return "under 0.01 GPU-hours"
     return f"{x:,.0f} GPU-hours" if x >= 100 else f"{x:.3g} GPU-hours"
 
 

@@ -27,7 +27,8 @@ def block(path: Path, name: str, actual: str) -> None:
     """Compare ``actual`` with what stands between ``<!-- name -->`` and ``<!-- /name -->``."""
     start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     page = path.read_text(encoding="utf-8")
-    assert start in page and end in page, f"{path} has no block {name}"
+    assert start in page, f"{path} has no block {name}"
+    assert end in page, f"{path}: block {name} has no end"
     before, _, rest = page.partition(start)
     written, _, after = rest.partition(end)
     if UPDATE and written != actual:

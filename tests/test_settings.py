@@ -18,7 +18,13 @@ def test_nothing_set_is_nothing_said(tmp_path: Path):
     """Without a file or variables nothing is set, and no file is named."""
     found = settings(tmp_path)
 
-    assert (found.words, found.lists, found.facts, found.rules, found.file) == ({}, {}, {}, {}, None)
+    assert (found.words, found.lists, found.facts, found.rules, found.file) == (
+        {},
+        {},
+        {},
+        {},
+        None,
+    )
     assert found.word("format") is None
     assert found.list("preset") == ()
 

@@ -86,3 +86,14 @@ def places(where: Sequence[int], shown: int = 6) -> str:
         return ", ".join(f"{s:,}" for s in where)
     head = ", ".join(f"{s:,}" for s in where[: shown - 1])
     return f"{head}, … {where[-1]:,}"
+
+
+def value(known: float | str | tuple[int, ...]) -> str:
+    """Print the value of a fact."""
+    if isinstance(known, tuple):
+        return places(known, 4)
+    if isinstance(known, str):
+        return short(known)
+    if known == int(known):
+        return count(known) if abs(known) >= 1e6 else f"{int(known):,}"
+    return f"{known:.6g}"

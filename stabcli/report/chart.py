@@ -16,6 +16,10 @@ from stabcli.units import number
 
 OUTLIER = 10.0
 """Values beyond this many times the 95th percentile are drawn at the upper edge."""
+LARGEST = 1e300
+"""Size beyond which arithmetic on values would overflow."""
+LABELLED = 4
+"""Most incidents whose steps are written beside their marks."""
 _DOTS = 2
 """Dots of a braille character from left to right."""
 _TO_ASCII = str.maketrans("┌┐└┘─│┤├┬┴┼", "++++-|||+++")
@@ -28,7 +32,7 @@ class Picture:
     lines: tuple[str, ...]
     """The frame with the series in it, top to bottom."""
     marks: str
-    """The row below: where the incidents are, and where values are not finite."""
+    """The row below: arrows where the incidents are, crosses where values are not finite."""
     remark: str
     """What the picture does not show as it is: outliers, non-finite values; may be empty."""
 
@@ -64,6 +68,7 @@ def picture(
         import plotext
     except (ImportError, OSError):  # no wheel for this machine: the report does without
         return None
+    values = np.clip(values, -LARGEST, LARGEST)  # after what is finite was noted
     low, high = int(steps.min()), int(steps.max())
     shown = values[finite]
     ceiling = _ceiling(shown)
@@ -95,7 +100,9 @@ def picture(
     if ascii_only:
         lines = tuple(line.translate(_TO_ASCII) for line in lines)
     return Picture(
-        lines=lines, marks=marks, remark=_remark(steps, values, top, marks, ascii_only=ascii_only)
+        lines=lines,
+        marks=marks,
+        remark=_remark(steps, values, ~finite, top, ascii_only=ascii_only),
     )
 
 
@@ -161,28 +168,41 @@ def _marks(
 
     for c in column(steps[broken]):
         row[left + c] = cross
-    at = np.array(incidents, dtype=np.int64)
-    for c in column(at[(at >= low) & (at <= high)]):
+    at = np.array(sorted(set(incidents)), dtype=np.int64)
+    at = at[(at >= low) & (at <= high)]
+    for c in column(at):
         row[left + c] = arrow
+    if len(at) <= LABELLED:
+        for step in at.tolist():
+            _label(row, left + column(np.array([step]))[0], f"{step:,}")
     return "".join(row).rstrip()
 
 
+def _label(row: list[str], at: int, text: str) -> None:
+    """Write ``text`` beside the mark at index ``at`` of a row, where there is room for it."""
+    width = len(text) + 1
+    for start in (at + 1, at - width):
+        room = row[max(0, start) : start + width]
+        if start >= 0 and len(room) == width and not "".join(room).strip():
+            written = f" {text}" if start > at else f"{text} "
+            row[start : start + width] = written
+            return
+
+
 def _remark(
-    steps: np.ndarray, values: np.ndarray, top: float, marks: str, *, ascii_only: bool
+    steps: np.ndarray, values: np.ndarray, broken: np.ndarray, top: float, *, ascii_only: bool
 ) -> str:
     """Say what is not drawn as it is."""
     parts: list[str] = []
-    over = np.flatnonzero(np.isfinite(values) & (values > top))
+    over = np.flatnonzero(~broken & (values > top))
     if len(over):
         peak = int(over[values[over].argmax()])
         parts.append(
-            f"{len(over):,} value{'' if len(over) == 1 else 's'} above {number(top, 3)} cut off,"
-            f" the highest {number(float(values[peak]))} at step {int(steps[peak]):,}"
+            f"{len(over):,} above {number(top, 3)} cut off,"
+            f" highest {number(float(values[peak]))} at step {int(steps[peak]):,}"
         )
-    broken = int((~np.isfinite(values)).sum())
-    arrow, cross = ("^", "x") if ascii_only else ("▲", "×")
-    if broken:
-        parts.append(f"{cross} not finite ({broken:,} row{'' if broken == 1 else 's'})")
-    if arrow in marks:
-        parts.append(f"{arrow} incident")
+    count = int(broken.sum())
+    cross = "x" if ascii_only else "×"
+    if count:
+        parts.append(f"{cross} not finite ({count:,} row{'' if count == 1 else 's'})")
     return "; ".join(parts)

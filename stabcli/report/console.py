@@ -13,16 +13,14 @@ from rich.text import Text
 
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
-from stabcli.report import Outcome, Screen, _sampling, _words, report
+from stabcli.report import Outcome, Screen, _sections, _words, report
 from stabcli.report.chart import picture
 from stabcli.rules import SEVERITIES
 from stabcli.run import Run
-from stabcli.units import percent, printable
+from stabcli.units import printable
 
 ALONE = 5
 """Incidents of one rule and severity that get a line each; the rest share one."""
-PLANS = 2
-"""Incidents whose plans are shown."""
 COMPACT = 3
 """From more runs than this on, a healthy one gets a single line."""
 STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
@@ -70,7 +68,7 @@ class _Page:
         """Add a paragraph."""
         self._console.print(text)
 
-    def entries(self, rows: Iterable[tuple[str | Text, str | Text]], *, label: int = 9) -> None:
+    def entries(self, rows: Iterable[tuple[str | Text, str | Text]], *, label: int = 10) -> None:
         """Add paragraphs with a label in front of each; the text hangs beside the label."""
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(width=label, no_wrap=True)
@@ -97,51 +95,22 @@ _PLAIN = (("…", "..."), ("×", "x"), ("·", "-"), ("→", "->"))
 def _tell(page: _Page, d: Diagnosis) -> None:
     run = d.run
     page.line(Text(_words.short(run.source, page.screen.width), style="bold"))
-    page.entries(_reading(run))
+    page.entries(_sections.what_was_read(run))
     page.line("")
     page.line(_verdict(d))
     grave = [i for i in d.incidents if i.severity != "notice"]
     page.entries(_incidents(d, grave))
     if grave:
         _draw(page, d, grave)
-        page.entries(_plans(d, grave))
-    page.entries(_bill(d, grave))
-    page.entries(_rest(d, grave))
+    for section in (_sections.what_to_do, _sections.bill, _sections.what_else):
+        rows = section(d, grave)
+        if rows and grave:
+            page.line("")
+        page.entries(rows)
 
 
 def _healthy(d: Diagnosis) -> bool:
     return d.worst in (None, "notice")
-
-
-def _reading(run: Run) -> list[tuple[str, str]]:
-    steps = run.frame["step"]
-    interval = run.log_interval or 1
-    every = "" if interval == 1 else f", one row in {interval:,}"
-    parts = [
-        run.reader,
-        _words.plural(run.frame.height, "row"),
-        f"steps {steps.min():,}..{steps.max():,}{every}",
-    ]
-    if len(run.attempts) > 1:
-        parts.append(_words.plural(len(run.attempts), "attempt"))
-    if run.bad.count:
-        parts.append(_words.plural(run.bad.count, "bad line"))
-    return [("read", " · ".join(parts)), *_columns(run)]
-
-
-def _columns(run: Run) -> list[tuple[str, str]]:
-    rows = []
-    mapped = [
-        canonical if canonical == own else f"{canonical} = {_words.short(own)}"
-        for canonical, own in run.columns.items()
-        if canonical != "step" or own != "step"
-    ]
-    if mapped:
-        rows.append(("columns", ", ".join(mapped)))
-    for number, why in run.bad.first[:2]:
-        rows.append(("bad line", f"{number:,}: {printable(why)}"))
-    rows += [("note", printable(note)) for note in run.notes]
-    return rows
 
 
 def _verdict(d: Diagnosis) -> Text:
@@ -162,7 +131,7 @@ def _verdict(d: Diagnosis) -> Text:
         for severity in reversed(SEVERITIES)
         if severity != "notice" and (n := sum(i.severity == severity for i in d.incidents))
     ]
-    worst = _by_gravity(d.incidents)[0]
+    worst = _sections.by_gravity(d.incidents)[0]
     text = Text(f"{worst.severity.upper()}  ", style=STYLES[worst.severity])
     end = _words.ending(worst)
     said = f"{name}: {worst.rule} at step {worst.first:,}" + (f", {end}" if end else "")
@@ -171,14 +140,10 @@ def _verdict(d: Diagnosis) -> Text:
     return text.append(said, style="not bold default")
 
 
-def _by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
-    return sorted(incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.attempt, i.first))
-
-
 def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
     """Return a line an incident, and one for those of a rule that are too many."""
     alike: dict[tuple[str, str], list[Incident]] = defaultdict(list)
-    for i in _by_gravity(grave):
+    for i in _sections.by_gravity(grave):
         alike[i.severity, i.rule].append(i)
     rows = []
     prices = dict(zip(map(id, d.incidents), d.cost.incidents, strict=False))
@@ -222,7 +187,7 @@ def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
     run = d.run
     main = next((m for m in ("loss", "objective_loss") if run.has(m)), None)
     drawn = [main] if main else []
-    first = _by_gravity(grave)[0]
+    first = _sections.by_gravity(grave)[0]
     for metric in (first.lead.metric, first.worst.metric):
         if metric in run.frame.columns and run.has(metric) and metric not in drawn:
             drawn.append(metric)
@@ -246,69 +211,6 @@ def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
             page.line(Text(line, no_wrap=True))
         if image.marks:
             page.line(Text(image.marks, no_wrap=True, style="red"))
-
-
-def _plans(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
-    plans = dict(zip(map(id, d.incidents), d.plans, strict=True))
-    rows = []
-    for i in [i for i in _by_gravity(grave) if plans[id(i)]][:PLANS]:
-        for number, plan in enumerate(plans[id(i)]):
-            where = f"step {i.first:,}" if number == 0 else "or"
-            redo = _words.price(plan.redo)
-            text = plan.text + (f" (to train again: {redo})" if redo else "")
-            rows.append((where, text))
-            if plan.why and number == 0:
-                rows.append(("", f"because {plan.why}"))
-    if rows:
-        rows.insert(0, ("", ""))
-        rows.insert(1, ("to do", ""))
-    return rows
-
-
-def _bill(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
-    cost = d.cost
-    wasted = _words.price(cost.total)
-    rows = []
-    if wasted:
-        share = (
-            "" if cost.goodput is None else f"; {percent(cost.goodput)} of the run was productive"
-        )
-        rows.append(("cost", wasted + share))
-    if grave:
-        rows += [("", printable(line)) for line in cost.assumptions]
-    return rows
-
-
-def _rest(d: Diagnosis, grave: list[Incident]) -> list[tuple[str, str]]:
-    """Return what was noticed, what was checked, and what was not."""
-    rows = []
-    noticed: dict[str, list[Incident]] = defaultdict(list)
-    for i in d.incidents:
-        if i.severity == "notice":
-            noticed[i.rule].append(i)
-    if noticed:
-        said = "; ".join(_noticed(rule, members) for rule, members in noticed.items())
-        rows.append(("notices", said))
-    if not grave:
-        rows.append(("checked", ", ".join(d.checked)))
-    why: dict[str, list[str]] = defaultdict(list)
-    for s in d.skipped:
-        why[s.why].append(s.rule)
-    for index, (reason, rules) in enumerate(why.items()):
-        rows.append(("" if index else "unchecked", f"{printable(reason)}: {', '.join(rules)}"))
-    rows += [("unseen", line) for line in _sampling.blind_spots(d.run)]
-    if rows and grave:
-        rows.insert(0, ("", ""))
-    return rows
-
-
-def _noticed(rule: str, members: list[Incident]) -> str:
-    share = next((t for i in members for t in i.tags if t.startswith("share-")), None)
-    if share:
-        return f"{rule} ({share.removeprefix('share-')} of the rows)"
-    if len(members) == 1:
-        return f"{rule} ({_words.span(members[0].first, members[0].last)})"
-    return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"
 
 
 def _summary(outcome: Outcome) -> Text:

@@ -1,0 +1,124 @@
+"""Sections of the console report: rows of a label and a text, in the order they are read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from stabcli.diagnosis import Diagnosis
+from stabcli.incidents import Incident
+from stabcli.report import _sampling, _words
+from stabcli.rules import SEVERITIES
+from stabcli.run import Run
+from stabcli.units import percent, printable
+
+Rows = list[tuple[str, str]]
+"""Label and text; an empty label goes on with what stands above."""
+
+PLANS = 2
+"""Incidents whose plans are shown."""
+
+
+def by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
+    """Return incidents with the gravest first, those alike in the order they happened."""
+    return sorted(incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.attempt, i.first))
+
+
+def what_was_read(run: Run) -> Rows:
+    """Tell what the reader made of the log."""
+    steps = run.frame["step"].to_numpy()
+    interval = run.log_interval or 1
+    every = "" if interval == 1 else f", one row in {interval:,}"
+    parts = [
+        run.reader,
+        _words.plural(run.frame.height, "row"),
+        f"{_words.span(int(steps.min()), int(steps.max()))}{every}",
+    ]
+    if len(run.attempts) > 1:
+        parts.append(_words.plural(len(run.attempts), "attempt"))
+    if run.bad.count:
+        parts.append(_words.plural(run.bad.count, "bad line"))
+    rows = [("read", " · ".join(parts))]
+    mapped = [
+        canonical if canonical == own else f"{canonical} = {_words.short(own)}"
+        for canonical, own in run.columns.items()
+        if canonical != own or canonical != "step"
+    ]
+    if mapped:
+        rows.append(("columns", ", ".join(mapped)))
+    rows += [("bad line", f"{line:,}: {printable(why)}") for line, why in run.bad.first[:2]]
+    rows += [("note", printable(note)) for note in run.notes]
+    return rows
+
+
+def facts(run: Run) -> Rows:
+    """Tell what is known of the whole run, and from where."""
+    sources: dict[str, list[str]] = defaultdict(list)
+    for name, fact in run.facts.items():
+        source = fact.source.rpartition(", ")[0] or fact.source
+        sources[source].append(f"{name} {_words.value(fact.value)}")
+    said = [f"{', '.join(known)} ({printable(source)})" for source, known in sources.items()]
+    return [("facts", "; ".join(said))] if said else []
+
+
+def what_to_do(d: Diagnosis, grave: list[Incident]) -> Rows:
+    """Tell how to recover from the worst incidents."""
+    plans = dict(zip(map(id, d.incidents), d.plans, strict=True))
+    planned = [i for i in by_gravity(grave) if plans[id(i)]]
+    rows: Rows = []
+    for i in planned[:PLANS]:
+        which = f"{i.rule} at step {i.first:,}: " if len(planned) > 1 else ""
+        for number, plan in enumerate(plans[id(i)]):
+            redo = _words.price(plan.redo)
+            text = plan.text + (f" To train again: {redo}." if redo else "")
+            label = "to do" if not rows else "" if number == 0 else "or"
+            rows.append((label, which + text if number == 0 else text))
+            if plan.why and number == 0:
+                rows.append(("why", plan.why))
+    return rows
+
+
+def bill(d: Diagnosis, grave: list[Incident]) -> Rows:
+    """Tell what was thrown away, and on what grounds that is said."""
+    wasted = _words.price(d.cost.total)
+    rows: Rows = []
+    if wasted:
+        share = d.cost.goodput
+        good = "" if share is None else f"; {percent(share)} of the run was productive"
+        rows.append(("wasted", wasted + good))
+    if grave:
+        rows += facts(d.run)
+        for index, line in enumerate(d.cost.assumptions):
+            rows.append(("" if index else "given that", printable(line)))
+    return rows
+
+
+def what_else(d: Diagnosis, grave: list[Incident]) -> Rows:
+    """Tell what was merely noticed, what was checked, what was not, and what cannot be seen."""
+    rows: Rows = []
+    noticed: dict[str, list[Incident]] = defaultdict(list)
+    for i in d.incidents:
+        if i.severity == "notice":
+            noticed[i.rule].append(i)
+    if noticed:
+        said = "; ".join(_noticed(rule, members) for rule, members in noticed.items())
+        rows.append(("notices", said))
+    if not grave and d.checked:
+        rows.append(("checked", ", ".join(d.checked)))
+    why: dict[str, list[str]] = defaultdict(list)
+    for s in d.skipped:
+        why[s.why.removeprefix("the log has ")].append(s.rule)
+    if why:
+        said = "; ".join(f"{printable(w)} ({', '.join(names)})" for w, names in why.items())
+        rows.append(("unchecked", said))
+    rows += [("unseen", line) for line in _sampling.blind_spots(d.run)]
+    return rows
+
+
+def _noticed(rule: str, members: list[Incident]) -> str:
+    share = next((t for i in members for t in i.tags if t.startswith("share-")), None)
+    if share:
+        return f"{rule} ({share.removeprefix('share-')} of the rows)"
+    if len(members) == 1:
+        return f"{rule} ({_words.span(members[0].first, members[0].last)})"
+    return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"
