@@ -4,6 +4,7 @@
   x LogError                 the log cannot be used
     + UnknownFormat          no reader, or more than one, claims the file
   x SettingError             a flag or a setting is wrong
+  x ReplayError              the checkpoint or the batch cannot be replayed
 """
 
 from __future__ import annotations
@@ -23,3 +24,7 @@ class UnknownFormat(LogError):
 
 class SettingError(StabError):
     """A flag or a setting is wrong."""
+
+
+class ReplayError(StabError):
+    """The checkpoint or the batch cannot be replayed."""
