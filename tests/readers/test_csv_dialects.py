@@ -81,7 +81,10 @@ def test_two_wandb_runs_of_one_name_stay_two(log):
     lines = ["Step," + ",".join(columns), "1,2,2,2,5,5,5", "2,3,3,3,6,6,6"]
     found = runs(log("\n".join(lines) + "\n"))
 
-    assert [(r.name, values(r, "loss")) for r in found] == [("a", [2, 3]), ("a (2)", [5, 6])]
+    assert [(r.name, r.frame["loss"].to_list()) for r in found] == [
+        ("a", [2, 3]),
+        ("a (2)", [5, 6]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_a_tensorboard_download_is_named_by_its_file(log, name, metric):
     rows = "".join(f"{1.7e9 + s},{s},{2.5 - s / 100}\n" for s in range(20))
     run = the_run(log("Wall time,Step,Value\n" + rows, name))
 
-    assert values(run, metric) == [2.5 - s / 100 for s in range(20)]
+    assert run.frame[metric].to_list() == [2.5 - s / 100 for s in range(20)]
     assert run.frame["wall_time"][1] == 1.7e9 + 1
     assert any("taken as the loss" in n for n in run.notes) == (name == "download.csv")
 
