@@ -51,5 +51,5 @@ def flattened(table: pl.DataFrame) -> pl.DataFrame:
         if isinstance(series.dtype, pl.Struct):
             stack += [(f"{name}/", f) for f in reversed(series.struct.unnest().get_columns())]
         elif not series.dtype.is_nested():
-            made[name] = series.alias(name)
-    return pl.DataFrame(list(made.values()))
+            made[name] = series
+    return pl.DataFrame(made)

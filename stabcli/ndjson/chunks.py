@@ -17,6 +17,7 @@ LONGEST_LINE = 64 << 20
 """Bytes of a line that is still read. No logged step is longer; what is, is no log."""
 
 _WINDOW = 1 << 18  # numpy passes over so much at a time, so that their results stay in the cache
+_PROBE = 1 << 16  # bytes before the end of a chunk in which a line end is looked for
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -36,19 +37,30 @@ def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Ite
     """Read a file piece by piece, UTF-16 as UTF-8 and without byte order mark."""
     with _opened(path) as file:
         line = 1
-        while data := file.read(size):
+        while data := file.read(_length(file, size)):
             rest = b"" if data.endswith(b"\n") else file.readline(longest)
-            data += rest
+            data = data + rest if rest else data
             too_long = len(rest) == longest and not rest.endswith(b"\n")
             if too_long:
                 data = data[: data.rfind(b"\n") + 1]
             cut = not too_long and not data.endswith(b"\n")
-            yield Chunk(data=data, first=line, cut=cut)
+            if data:
+                yield Chunk(data=data, first=line, cut=cut)
             line += count(data, ord("\n")) + cut
             if too_long:
                 _skip_line(file, size)
                 yield Chunk(data=b"", first=line)
                 line += 1
+
+
+def _length(file: IO[bytes], size: int) -> int:
+    """Return how many of the next ``size`` bytes end at a line end, without a copy of them."""
+    start = file.tell()
+    probe = min(size, _PROBE)
+    file.seek(start + size - probe)
+    end = file.read(probe).rfind(b"\n") + 1
+    file.seek(start)
+    return size - probe + end if end else size
 
 
 def count(data: bytes, byte: int) -> int:

@@ -46,7 +46,7 @@ class Columns:
             wrapper, _, inner = name.partition("/")
             if wrapper in WRAPPERS and wrapper in nested and inner and inner not in made:
                 made[inner] = made.pop(name)
-        return pl.DataFrame([s.alias(n) for n, s in made.items()])
+        return pl.DataFrame(made)
 
 
 def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
@@ -60,7 +60,9 @@ def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
         target = pl.Int64() if target == pl.Int64 else pl.Float64()
     parts: list[pl.Series] = []
     at = 0
-    for start, series in pieces:
+    for start, piece in pieces:
+        truth = piece.dtype == pl.Boolean and target == pl.String
+        series = piece.cast(pl.Float64) if truth else piece
         if start > at:
             parts.append(pl.Series([None], dtype=target).new_from_index(0, start - at))
         parts.append(series.cast(target).alias(""))

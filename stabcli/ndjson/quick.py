@@ -60,7 +60,7 @@ class Quick:
 
     def parse(self, data: bytes) -> Parsed | None:
         """Read whole lines; None where Polars cannot, or not provably all of them."""
-        if data.find(b"\\u003") >= 0:  # may spell a colon, which would spoil the counting
+        if len(_search(data, b"\\u003")):  # may spell a colon, which would spoil the counting
             return None
         plain, tokens = _without_nan(data)
         if self.schema:
@@ -109,8 +109,8 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
         else:
             leaves[name] = series
     texts = [n for n, s in leaves.items() if s.dtype == pl.String]
-    if any(bool(leaves[n].str.contains(r"^[\[{]").any()) for n in texts):
-        return None  # text, or an object where all others hold text
+    if any(bool(leaves[n].str.contains(r"^([\[{]|true$|false$)").any()) for n in texts):
+        return None  # text, or an object or a truth value where others hold text
     if tokens:
         tokens -= sum(_restore(leaves, name) for name in list(leaves))
         if tokens:
@@ -211,6 +211,8 @@ def _number(value: object) -> float:
 
 def _too_deep(data: bytes) -> bool:
     """Say whether brackets may open more levels than Polars can take."""
+    if data.find(b"[") < 0 and count(data, ord("{")) <= count(data, ord("\n")) + 1:
+        return False  # all lines are flat
     array = np.frombuffer(data, np.uint8)
     level = lowest = 0
     for i in range(0, len(array), 1 << 20):
@@ -241,9 +243,7 @@ def _wider(known: pl.DataType | None, new: pl.DataType) -> pl.DataType:
         return pl.Float64() if new.is_integer() and new != pl.Int64 else new
     if known == new or known.is_nested() or new.is_nested():
         return known if known == new else new
-    if known.is_numeric() and new.is_numeric():
-        return pl.Float64()
-    return pl.String()
+    return pl.String() if pl.String in (known, new) else pl.Float64()
 
 
 def _fields(dtype: pl.DataType | None) -> Schema:

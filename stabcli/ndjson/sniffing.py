@@ -76,9 +76,10 @@ def _objects(source: Source, text: str) -> list[dict[str, Any]]:
     if len(source.head) >= HEAD_BYTES:
         if len(lines) == 1:
             with source.path.open("rb") as file:
-                lines = decoded(file.readline(_FURTHER)).split("\n")
-        if len(lines) > 1:
-            lines.pop()
+                first = file.readline(_FURTHER)
+                lines = decoded(first + file.read(HEAD_BYTES)).split("\n")
+    if len(lines) > 1 and _object(lines[-1]) is None:
+        lines.pop()  # cut short by the end of the head or of the file
     filled = [line for line in lines if line.strip("\0 \t\r")]
     found = [value for line in filled if (value := _object(line)) is not None]
     return found if 2 * len(found) > len(filled) else []

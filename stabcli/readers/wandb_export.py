@@ -83,7 +83,7 @@ def _read(source: Source) -> Table:
                 " nothing but parquet files whose _step do not overlap; give its files one by one"
             )
         table = _parquet(paths, source.shown)
-        made = [settled(s, notes) if s.dtype == pl.String else s for s in table]
+        made = {s.name: settled(s, notes) if s.dtype == pl.String else s for s in table}
         return Table(frame=pl.DataFrame(made), notes=tuple(notes), bad=BadLines())
     sniffed = sniff(source)
     is_array = sniffed is not None and sniffed.kind == "array"
