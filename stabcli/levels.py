@@ -165,9 +165,10 @@ def on_a_grid(at: np.ndarray, span: int) -> np.ndarray:
         span: Rows in all.
 
     Returns:
-        Bool of shape (k,). A distance counts when at least three of the numbers keep to it within
-        one row and fill half of the grid between them, or two that are multiples of it. Up to
-        four grids are looked for, for evaluations and checkpoints have their own.
+        Bool of shape (k,). A distance counts when at least four of the numbers keep to it within
+        one row and fill half of the grid between them, or three fill all of it, over a third of
+        the rows where they are fewer than six; or two are its first multiples. Up to four grids
+        are looked for: evaluations and checkpoints each have their own.
     """
     explained = np.zeros(len(at), bool)
     for _ in range(4):
@@ -197,9 +198,12 @@ def _grid(at: np.ndarray, span: int) -> tuple[int, int] | None:
         offsets, common = np.unique(at % period, return_counts=True)
         offset = int(offsets[np.argmax(common)])
         members = at[_on(at, period, offset)]
-        places = (members[-1] - members[0]) // period + 1
-        pair = len(members) == 2 and offset in {0, 1, period - 1} and span >= 20
-        regular = len(members) >= 3 and 2 * len(members) >= places
+        reach = int(members[-1] - members[0])
+        places = reach // period + 1
+        filled = 2 * len(members) >= places if len(members) > 3 else len(members) == places
+        wide = 3 * reach >= span or len(members) >= 6
+        regular = len(members) >= 3 and filled and wide
+        pair = len(members) == 2 and abs(int(members[0]) - period) <= 1 and 4 * period >= span >= 20
         if (regular or pair) and (best is None or len(members) > best[0]):
             best = (len(members), period, offset)
     return None if best is None else best[1:]

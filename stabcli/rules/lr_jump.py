@@ -72,8 +72,10 @@ def _leaps(run: Run, signal: Signal, ratio: float) -> np.ndarray:
     if signal.resumed and len(signal):
         rising = np.flatnonzero(after <= before)
         warm[: int(rising[0]) if len(rising) else len(warm)] = True
-    leapt = (after > ratio * before) & (before > 0) & ~warm
-    # Warm-up goes on from row to row: a rise that continues one is no leap.
+    # A linear warm-up doubles its second row and is still only going on: a leap breaks the line.
+    pace = (after - before) / np.maximum(1, np.diff(signal.steps))
+    usual = np.maximum.reduce([np.append(np.zeros(k), pace[:-k])[: len(pace)] for k in (1, 2, 3)])
+    leapt = (after > ratio * before) & (before > 0) & (pace > 2 * usual) & ~warm
     return np.asarray(np.flatnonzero(leapt) + 1)
 
 

@@ -37,7 +37,8 @@ def throughput_drop(
     the step time. A lasting drop: the median speed falls by ``drop`` against the 200 rows before,
     or by ``slide`` against the best such level so far, for at least ``rows`` rows, and six times
     further than such medians wander in this run: a warning, from ``error`` on an error. A stall:
-    fewer than ``rows`` rows at less than ``stall`` of the usual speed: a warning. Left out are
+    fewer than ``rows`` rows at less than ``stall`` of the usual speed, six standard deviations
+    of single rows below it: a warning. Left out are
     the first rows of an attempt, rows of evaluations and checkpoints, dips that recur at a fixed
     distance, and the last row, which holds the final checkpoint. A change of batch size or number
     of GPUs begins anew.
@@ -183,7 +184,8 @@ def _explained(run: Run, rows: np.ndarray, steps: np.ndarray, away: np.ndarray) 
 
 
 def _stalls(segment: _Segment, stall: float, rows: int) -> list[tuple[int, int]]:
-    slow = segment.speed < segment.usual + np.log(stall)
+    away = segment.speed - segment.usual
+    slow = away < min(float(np.log(stall)), -6.0 * noise(away))
     slow &= ~segment.explained
     if segment.ends:
         slow[-1] = False
