@@ -1,9 +1,14 @@
 """README tells what is so: its tables come from the registries, its commands exist."""
 
+import ast
 import re
+import tomllib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from stabcli.cli import COMMANDS
+import pytest
+
+from stabcli.cli import COMMANDS, run
 from stabcli.readers import readers
 from stabcli.rules import Rule, rules
 from tests.conftest import ROOT
@@ -34,16 +39,52 @@ def test_tables_are_what_the_registries_say():
     block(README, "formats", table(["Format", "Written by"], rows))
 
 
-def test_tree_names_every_module():
-    """The tree in README has a line for every module and package of stabcli, and no other."""
-    page = README.read_text(encoding="utf-8")
-    tree = page.partition("## The tree\n")[2].partition("```\n")[2].partition("```")[0]
-    named = set(re.findall(r"^    (\w+)(?:\.py|/)", tree.partition("\ntests/")[0], re.MULTILINE))
-    package = ROOT / "stabcli"
-    there = {p.stem for p in package.glob("*.py") if not p.stem.startswith("__")}
-    there |= {p.parent.name for p in package.glob("*/__init__.py")} | {"demo"}
+def test_session_is_real(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """The session shown is what the command prints."""
+    monkeypatch.chdir(ROOT)
+    arguments = ["scan", "sample_logs/jsonl/synthetic_7b_spike.jsonl"]
 
-    assert named == there
+    assert run(arguments) == 0
+    shown = f"$ stabcli {' '.join(arguments)}\n{capsys.readouterr().out}"
+    block(README, "session", f"```\n{shown}```\n")
+
+
+def test_tree_is_the_tree():
+    """Every module stands in the tree, in the order of the import contract, with its own words."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    lines = ["stabcli/"]
+    for name in [n.strip() for layer in contract for n in layer.split("|")]:
+        path = ROOT / "stabcli" / name
+        shown = f"{name}/" if path.is_dir() else f"{name}.py"
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        lines.append(f"    {shown:<18}{about(file)}")
+    lines += [f"    {name:<18}{what}" for name, what in BESIDE.items()]
+    lines += [f"{name:<22}{what}" for name, what in AROUND.items()]
+
+    block(README, "tree", "```\n" + "\n".join(lines) + "\n```\n")
+
+
+BESIDE = {
+    "demo/": "the log that `stabcli demo` reads",
+    "schema.json": "the JSON Schema of `--format json`",
+}
+AROUND = {
+    "tests/": "mirrors stabcli/; golden/ holds what was printed when last reviewed",
+    "sample_logs/": "small logs, at least one a reader, and the scripts that make them",
+    "benchmarks/": "readers beside their peers on the same files",
+    ".ci/run": "tests, linter, types, import contract",
+}
+
+
+def about(file: Path) -> str:
+    """The first sentence of a module's docstring, without the name it begins with."""
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    sentence = " ".join(docstring.partition("\n\n")[0].split())
+    head, colon, tail = sentence.partition(": ")
+    said = tail if colon and " " not in head else sentence
+    acronym = said[1:2].isupper()
+    return (said if acronym else said[:1].lower() + said[1:]).replace("``", "`").rstrip(".")
 
 
 def test_every_command_named_exists():

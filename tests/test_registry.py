@@ -15,6 +15,7 @@ from stabcli.rules import PRESETS, Rule, rules
 from stabcli.sources import open_source
 from tests.conftest import ROOT, SAMPLES
 from tests.golden import golden
+from tests.samples import NOT_READERS, name, samples
 
 HEADINGS = [
     "What it finds",
@@ -25,18 +26,7 @@ HEADINGS = [
     "Example",
     "Sources",
 ]
-NOT_READERS = {"scripts"}
-"""Folders of sample_logs/ that hold no logs."""
 LINES = 400
-
-
-def samples() -> list[Path]:
-    """The sample logs: files and folders under sample_logs/<reader>/."""
-    return sorted(
-        path
-        for path in SAMPLES.glob("*/*")
-        if path.parent.name not in NOT_READERS and path.suffix not in (".md", ".py")
-    )
 
 
 @pytest.mark.parametrize("rule", list(rules), ids=lambda r: r.name)
@@ -83,7 +73,7 @@ def test_each_reader_has_a_sample():
     assert {p.parent.name for p in samples()} == named
 
 
-@pytest.mark.parametrize("sample", samples(), ids=lambda p: str(p.relative_to(SAMPLES)))
+@pytest.mark.parametrize("sample", samples(), ids=name)
 def test_sample_is_claimed_by_its_reader_alone(sample: Path):
     """Every sample is claimed by the reader whose folder it lies in, and by no other."""
     source = open_source(sample)
@@ -104,11 +94,11 @@ def test_commands_and_flags_are_frozen():
     from stabcli.cli import make_app
 
     lines = []
-    for name, command in get_command(make_app()).commands.items():  # type: ignore[attr-defined]
+    for verb, command in get_command(make_app()).commands.items():  # type: ignore[attr-defined]
         for parameter in command.params:
-            lines.append(f"{name} {' '.join(parameter.opts)}")
+            lines.append(f"{verb} {' '.join(parameter.opts)}")
         if not command.params:
-            lines.append(name)
+            lines.append(verb)
 
     golden("surface.txt", "\n".join(lines) + "\n")
 

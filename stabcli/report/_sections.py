@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
+from stabcli.metrics import METRICS
 from stabcli.report import _sampling, _words
 from stabcli.rules import SEVERITIES
 from stabcli.run import Run
@@ -14,6 +16,38 @@ from stabcli.units import percent, printable
 
 Rows = list[tuple[str, str]]
 """Label and text; an empty label goes on with what stands above."""
+
+PRICED = (
+    "gpus",
+    "gpu",
+    "parameters",
+    "active_parameters",
+    "tokens_per_step",
+    "batch_sequences",
+    "sequence_length",
+    "gpu_hours_per_trillion",
+    "gpu_price",
+    "checkpoint_every",
+    "checkpoints",
+)
+"""Facts that prices and plans rest on; the JSON report has all of them."""
+
+KINDS = {
+    "no mixture of experts": {"aux_loss", "z_loss", "expert_load_ratio"},
+    "no RL policy": {
+        "entropy",
+        "reward",
+        "reward_std",
+        "val_reward",
+        "kl",
+        "clip_fraction",
+        "response_length",
+        "response_clip_fraction",
+        "dead_group_fraction",
+    },
+    "no fp16 loss scale": {"loss_scale", "skipped_steps"},
+}
+"""Kinds of training, or of its numbers, that not every run is, and the metrics only they have."""
 
 PLANS = 2
 """Incidents whose plans are shown."""
@@ -47,14 +81,17 @@ def what_was_read(run: Run) -> Rows:
     if mapped:
         rows.append(("columns", ", ".join(mapped)))
     rows += [("bad line", f"{line:,}: {printable(why)}") for line, why in run.bad.first[:2]]
-    rows += [("note", printable(note)) for note in run.notes]
+    for index, note in enumerate(run.notes):
+        rows.append(("" if index else "note", printable(note)))
     return rows
 
 
 def facts(run: Run) -> Rows:
-    """Tell what is known of the whole run, and from where."""
+    """Tell what of the whole run a price or a plan may rest on, and where it is from."""
     sources: dict[str, list[str]] = defaultdict(list)
     for name, fact in run.facts.items():
+        if name not in PRICED:
+            continue
         source = fact.source.rpartition(", ")[0] or fact.source
         sources[source].append(f"{name} {_words.value(fact.value)}")
     said = [f"{', '.join(known)} ({printable(source)})" for source, known in sources.items()]
@@ -67,7 +104,7 @@ def what_to_do(d: Diagnosis, grave: list[Incident]) -> Rows:
     planned = [i for i in by_gravity(grave) if plans[id(i)]]
     rows: Rows = []
     for i in planned[:PLANS]:
-        which = f"{i.rule} at step {i.first:,}: " if len(planned) > 1 else ""
+        which = f"{i.rule} at step {i.worst.first:,}: " if len(planned) > 1 else ""
         for number, plan in enumerate(plans[id(i)]):
             redo = _words.price(plan.redo)
             text = plan.text + (f" To train again: {redo}." if redo else "")
@@ -82,7 +119,7 @@ def bill(d: Diagnosis, grave: list[Incident]) -> Rows:
     """Tell what was thrown away, and on what grounds that is said."""
     wasted = _words.price(d.cost.total)
     rows: Rows = []
-    if wasted:
+    if wasted and (grave or d.cost.total.steps):
         share = d.cost.goodput
         good = "" if share is None else f"; {percent(share)} of the run was productive"
         rows.append(("wasted", wasted + good))
@@ -105,14 +142,30 @@ def what_else(d: Diagnosis, grave: list[Incident]) -> Rows:
         rows.append(("notices", said))
     if not grave and d.checked:
         rows.append(("checked", ", ".join(d.checked)))
-    why: dict[str, list[str]] = defaultdict(list)
-    for s in d.skipped:
-        why[s.why.removeprefix("the log has ")].append(s.rule)
-    if why:
-        said = "; ".join(f"{printable(w)} ({', '.join(names)})" for w, names in why.items())
-        rows.append(("unchecked", said))
+    if d.skipped:
+        rows.append(("unchecked", _unchecked(d)))
     rows += [("unseen", line) for line in _sampling.blind_spots(d.run)]
     return rows
+
+
+def _unchecked(d: Diagnosis) -> str:
+    """Group the rules that could not look by what they lacked.
+
+    Rules for a kind of training that this run is not are counted, not named.
+    """
+    why: dict[str, list[str]] = defaultdict(list)
+    counted: dict[str, int] = defaultdict(int)
+    for s in d.skipped:
+        lacked = set(re.findall(r"\w+", s.why)) & set(METRICS)
+        kind = next((k for k, metrics in KINDS.items() if lacked and lacked <= metrics), None)
+        if kind is not None and not any(d.run.has(m) for m in KINDS[kind]):
+            counted[kind] += 1
+        else:
+            why[s.why.removeprefix("the log has ")].append(s.rule)
+    said = [f"{printable(w)} ({', '.join(names)})" for w, names in why.items()]
+    said += [f"{kind} ({_words.plural(n, 'rule')})" for kind, n in counted.items()]
+    hint = "; --format brief names them all" if counted else ""
+    return "; ".join(said) + hint
 
 
 def _noticed(rule: str, members: list[Incident]) -> str:

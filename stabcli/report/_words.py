@@ -36,6 +36,9 @@ def span(first: int, last: int) -> str:
 def measured(run: Run, f: Finding) -> str:
     """Say what a finding saw, in the log's own words."""
     said = f"{short(run.word(f.metric))} {number(f.value)}"
+    if f.line is not None:
+        where = f"{short(f.file)}:{f.line}" if f.file else f"line {f.line:,}"
+        said = f"{said} ({where})"
     return said if f.expected is None else f"{said}, expected {number(f.expected)}"
 
 
@@ -56,6 +59,20 @@ def ending(incident: Incident) -> str:
         "rolled-back": "rolled back",
         "unresolved": "the log ends too soon to tell how it ended",
     }[incident.ending]
+
+
+TAGS = {
+    "warm-up": "during warm-up",
+    "resume": "just after a restart",
+    "gradual-onset": "it had been drifting before",
+    "recurs-at-same-step": "it came again at the same step after a restart",
+}
+"""What is told of an incident's tags; the others are for programs."""
+
+
+def tags(incident: Incident) -> list[str]:
+    """Say what else is known of an incident."""
+    return [said for tag, said in TAGS.items() if tag in incident.tags]
 
 
 def lead(run: Run, incident: Incident) -> str:

@@ -134,7 +134,7 @@ def _verdict(d: Diagnosis) -> Text:
     worst = _sections.by_gravity(d.incidents)[0]
     text = Text(f"{worst.severity.upper()}  ", style=STYLES[worst.severity])
     end = _words.ending(worst)
-    said = f"{name}: {worst.rule} at step {worst.first:,}" + (f", {end}" if end else "")
+    said = f"{name}: {worst.rule} at step {worst.worst.first:,}" + (f", {end}" if end else "")
     if len([i for i in d.incidents if i.severity != "notice"]) > 1:
         said += f"; {', '.join(counts)} in all"
     return text.append(said, style="not bold default")
@@ -175,7 +175,7 @@ def _incident(run: Run, i: Incident, cost: str) -> Text:
         if f.rule != i.rule and f.severity != "notice":
             others.setdefault(f.rule, f.first)
     also = [f"{rule} ({_words.span(first, first)})" for rule, first in others.items()]
-    parts += [p for p in (_words.lead(run, i), _words.ending(i)) if p]
+    parts += [p for p in (_words.lead(run, i), *_words.tags(i), _words.ending(i)) if p]
     if cost:
         parts.append(f"cost {cost}")
     if also:
@@ -184,13 +184,14 @@ def _incident(run: Run, i: Incident, cost: str) -> Text:
 
 
 def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
+    """Draw what the worst incident is about, and what led it; in numerics always the loss."""
     run = d.run
-    main = next((m for m in ("loss", "objective_loss") if run.has(m)), None)
-    drawn = [main] if main else []
     first = _sections.by_gravity(grave)[0]
-    for metric in (first.lead.metric, first.worst.metric):
-        if metric in run.frame.columns and run.has(metric) and metric not in drawn:
-            drawn.append(metric)
+    wanted = [first.worst.metric, first.lead.metric]
+    if first.family == "numerics":
+        wanted = ["loss", "objective_loss", first.lead.metric, first.worst.metric]
+    measured = set(run.measurements)
+    drawn = [m for m in dict.fromkeys(wanted) if m in measured and run.has(m)]
     for metric in drawn[:2]:
         rows = np.flatnonzero(run.logged(metric))
         image = picture(
@@ -199,7 +200,7 @@ def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
             run.frame["attempt"].to_numpy()[rows],
             incidents=[i.first for i in grave],
             width=page.screen.width - 1,
-            height=11 if len(drawn) == 1 else 8,
+            height=10 if len(drawn) == 1 else 7,
             ascii_only=page.screen.ascii_only,
         )
         if image is None:

@@ -66,7 +66,7 @@ def test_incident_is_told_in_one_paragraph():
     text = told(diagnosis(incident(norm, loss), run=run, cost=cost), width=400)
 
     assert (
-        "critical    steps 298..302  loss-spike: loss 9.1, expected 2; grad_norm moved first, at"
+        "critical    steps 298..302  loss-spike: loss 9.1 (line 302), expected 2; grad_norm moved first, at"
         " step 298; recovered by step 310; cost 12 steps, 48M tokens, 808 GPU-hours, $1,616;"
         " also grad-norm-spike (step 298)\n"
     ) in text
