@@ -153,11 +153,12 @@ def _classes(run: Run, incidents: Sequence[Incident], book: Ledger) -> dict[Wast
             if hours > 0:
                 found[name] = _no_steps(book, hours)
         whole_hours = found["productive"].gpu_hours or 0.0
-        found["productive"] = Cost(
-            steps=found["productive"].steps,
-            tokens=found["productive"].tokens,
-            gpu_hours=whole_hours - float(excess.sum()) / HOUR,
-        )
+        left_hours = whole_hours - float(excess.sum()) / HOUR
+        found["productive"] = replace(found["productive"], gpu_hours=left_hours)
+    if "productive" in found:  # shares are rounded: the rest takes what is left of the steps
+        others = sum(c.steps for name, c in found.items() if name != "productive")
+        left = int(book.steps.sum()) - others
+        found["productive"] = replace(found["productive"], steps=left)
     down = float(book.gap_gpu_seconds.sum()) / HOUR
     if down > 0:
         found["downtime"] = _no_steps(book, down)

@@ -186,14 +186,20 @@ def _gpus(run: Run) -> tuple[np.ndarray | None, str]:
     """Return the GPUs of every row, and where the count comes from."""
     fact = run.fact("gpus")
     if fact and given(run, "gpus"):
-        return np.full(run.frame.height, fact), f"{fact:,.0f} GPUs (--gpus)"
+        return np.full(run.frame.height, fact), f"{_gpus_in_words(fact)} (--gpus)"
     if (column := _filled(run, "gpus")) is not None:
         low, high = column.min(), column.max()
         count = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
         return column, f"{count} GPUs (column {run.word('gpus')})"
     if fact:
-        return np.full(run.frame.height, fact), f"{fact:,.0f} GPUs ({run.facts['gpus'].source})"
+        return np.full(
+            run.frame.height, fact
+        ), f"{_gpus_in_words(fact)} ({run.facts['gpus'].source})"
     return None, "unknown"
+
+
+def _gpus_in_words(count: float) -> str:
+    return f"{count:,.0f} GPU" + ("" if count == 1 else "s")
 
 
 def _tokens_of_time(run: Run, clock: Clock | None) -> tuple[np.ndarray | None, str]:

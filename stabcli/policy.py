@@ -170,7 +170,10 @@ def parse(text: str) -> Policy:
                 f"{flag}: no such key as {key!r}: one of checkpoint-every, stop-on, delay"
             )
     if stop_on:
-        select((), stop_on)
+        try:
+            select((), stop_on)
+        except SettingError as error:
+            raise SettingError(f"{flag}: {str(error).partition(': ')[2]}") from None
     return Policy(name=text, checkpoint_every=every, stop_on=stop_on, delay=delay)
 
 

@@ -110,9 +110,10 @@ def _usd(value: float | None) -> str:
 
 def _heading(b: Bill) -> Text:
     run, cost = b.diagnosis.run, b.diagnosis.cost
-    steps = run.frame["step"]
+    first = min(a.first_step for a in run.attempts)
+    last = max(a.last_step for a in run.attempts)
     text = Text(_words.short(run.source, 60), style="bold")
-    text.append(f"  {run.reader} · steps {steps.min():,}..{steps.max():,}", style="not bold")
+    text.append(f"  {run.reader} · steps {first:,}..{last:,}", style="not bold")
     if cost.goodput is not None:
         wasted = _words.price(cost.total) or "nothing"
         text.append(f"\nwasted: {wasted}; goodput {percent(cost.goodput)}")

@@ -80,10 +80,8 @@ def voids(b: Bill, index: int) -> list[str]:
         gpu_hours=_both(cost.gpu_hours, redo.gpu_hours),
         usd=_both(cost.usd, redo.usd),
     )
-    return [
-        f"{_words.price(cost)} are void, {_words.price(redo)} to train again:"
-        f" {_words.price(both)} in all"
-    ]
+    void, again, all_of_it = (_words.price(c) for c in (cost, redo, both))
+    return [f"{void} are void, {again} to train again: {all_of_it} in all"]
 
 
 def _both(a: float | None, b: float | None) -> float | None:

@@ -1,0 +1,632 @@
+"""Where tokens and GPU-hours went: classes, sources, what is unknown and what contradicts."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stabcli.cost import CLASSES, Cost, price, row_classes
+from stabcli.diagnosis import diagnose
+from stabcli.ledger import ledger, steps_of_rows
+from stabcli.readers import read_runs
+from tests.conftest import SAMPLES
+from tests.ledgers import START, incident, make_run, steady
+
+
+def cost_of(report, name):
+    return dict(report.classes).get(name, Cost())
+
+
+def said(report, *words):
+    return [a for a in report.assumptions if all(w in a for w in words)]
+
+
+# healthy runs first
+
+
+def test_healthy_run_wastes_nothing():
+    """A steady run is productive from its first row to its last."""
+    report = price(make_run(steady(1, 500), flags={"gpus": 8, "tokens_per_step": 1000}), ())
+
+    assert [name for name, _ in report.classes] == ["productive"]
+    assert report.total == Cost(steps=0, tokens=0.0, gpu_hours=0.0)
+    assert report.goodput == 1.0
+    assert report.all.steps == 500
+    assert report.all.tokens == 500_000
+    assert report.all.gpu_hours == pytest.approx(500 * 8 / 3600)
+
+
+def test_noise_in_step_time_is_not_slowness():
+    """Step times that scatter by 3 % leave the run all but productive."""
+    run = steady(1, 2000)
+    run["wall"] = START + np.cumsum(np.random.default_rng(0).normal(1, 0.03, 2000))
+    report = price(make_run(run, flags={"gpus": 8}), ())
+
+    assert report.goodput > 0.999
+
+
+@pytest.mark.parametrize("column", ["loss", "nothing"])
+def test_one_row(column):
+    """A log of one row has no clock and no pace: GPU-hours are unknown, never 0."""
+    row = {"step": [10], "loss": [2.0], "wall": [START]}
+    report = price(make_run(row, flags={"gpus": 8}), ())
+
+    assert report.all.gpu_hours is None
+    assert report.all.tokens is None
+    assert said(report, "tokens: unknown: add --tokens-per-step N")
+
+
+def test_rates_that_are_all_the_same_time_are_no_clock():
+    """Rows written all at once carry the time of the writing, which times nothing."""
+    run = steady(1, 50)
+    run["wall"] = np.full(50, START)
+    report = price(make_run(run, flags={"gpus": 8}), ())
+
+    assert report.all.gpu_hours is None
+
+
+# the field's cases
+
+
+def test_spike_nobody_acts_on_costs_808_gpu_hours():
+    """7B, 512 GPUs, 4M tokens a step, spike at 120,000, run on to 125,000, 40,400 GPU-hours/1T."""
+    run = steady(100_000, 125_000, every=25)
+    run["loss"] = np.where(run["step"] >= 120_000, 3.4, 2.0)
+    del run["wall"]
+    flags = {"tokens_per_step": "4M", "gpus": 512, "gpu_hours_per_trillion": 40_400}
+    report = price(make_run(run, flags=flags), [incident(120_000, 125_000)])
+
+    lost = cost_of(report, "lost")
+    assert lost.steps == 5000
+    assert lost.tokens == 20e9
+    assert lost.gpu_hours == pytest.approx(808)
+    assert report.incidents == (lost,)
+    assert report.total == lost
+
+
+@pytest.mark.parametrize("every", [1, 5, 10, 25, 100])
+def test_steps_lost_do_not_depend_on_how_often_was_logged(every):
+    """From a spike at step 1,000 to a stop at step 3,000 are 2,000 steps."""
+    run = steady(every, 3000, every=every)
+    report = price(make_run(run), [incident(1000, 3000)])
+
+    assert report.incidents[0].steps == 2000
+
+
+def test_sample_of_the_synthetic_spike():
+    """The sample's spike costs 5,000 steps, 20B tokens and 808 GPU-hours by its own clock."""
+    runs, _ = read_runs([SAMPLES / "jsonl" / "synthetic_7b_spike.jsonl"])
+    cost = diagnose(runs[0]).cost
+
+    assert cost.total.steps == 5000
+    assert cost.total.tokens == 20e9
+    assert round(cost.total.gpu_hours) == 808
+
+
+def test_fine_tune_that_is_nan_at_once_is_wasted_whole():
+    """A LoRA budget of 6 GPU-hours, NaN from the first row: all of it is poisoned."""
+    step = np.arange(10, 1010, 10)
+    run = {"step": step, "loss": np.full(100, np.nan), "wall": START + step * 21.6}
+    run = make_run(run, flags={"gpus": 1})
+    report = diagnose(run).cost
+
+    assert [name for name, _ in report.classes] == ["poisoned"]
+    assert report.goodput == 0
+    assert report.total.gpu_hours == pytest.approx(6)
+
+
+def test_policy_run_after_collapse_from_the_logs_own_counter():
+    """100M generated tokens after entropy collapse: those tokens and their GPU-hours."""
+    step = np.arange(1, 1001)
+    tokens = np.cumsum(np.where(step <= 500, 150_000, 200_000))
+    run = make_run(
+        {"step": step, "reward": step / 1000, "entropy": np.where(step <= 500, 0.9, 0.01),
+         "num_tokens": tokens, "wall": START + step * 36.0},
+        flags={"gpus": 10},
+    )  # fmt: skip
+    collapse = incident(500, 1000, metric="entropy", ending="diverged", rule="entropy-collapse")
+    report = price(run, [collapse])
+
+    lost = cost_of(report, "lost")
+    assert lost.tokens == pytest.approx(100e6)
+    assert lost.gpu_hours == pytest.approx(500 * 36 * 10 / 3600)
+    assert dict(report.sources)["tokens"] == "column num_tokens"
+
+
+# classes
+
+
+def test_three_attempts_two_rollbacks_and_a_node_change_add_up_to_the_second():
+    """Classes add up to wall clock x GPUs, whatever happened in between."""
+    parts = [
+        (1, 300, 0.0, 16), (201, 500, 1000.0, 16), (451, 800, 2000.0, 8),
+    ]  # fmt: skip
+    rows = {"step": [], "loss": [], "wall": [], "gpus": []}
+    for first, last, start, gpus in parts:
+        part = steady(first, last, start=START + start)
+        for name in ("step", "loss", "wall"):
+            rows[name] += part[name].tolist()
+        rows["gpus"] += [gpus] * (last - first + 1)
+    report = price(make_run(rows), ())
+
+    first_row, gap, other_gap = 1.0, 1000 - 299 - 1.0, 2000 - 1299 - 1.0
+    expected = (first_row + 299 + gap + 300 + other_gap) * 16 + 350 * 8
+    assert report.all.gpu_hours * 3600 == pytest.approx(expected, abs=1e-3)
+    assert cost_of(report, "rolled-back").steps == 100 + 50
+    assert cost_of(report, "downtime").gpu_hours * 3600 == pytest.approx((gap + other_gap) * 16)
+    assert sum(c.gpu_hours for _, c in report.classes) == pytest.approx(report.all.gpu_hours)
+
+
+def test_poisoned_comes_before_rolled_back():
+    """Rows after a NaN are poisoned even where a later attempt overwrote them."""
+    run = make_run(
+        {"step": [*range(1, 101), *range(51, 151)],
+         "loss": [2.0] * 80 + [float("nan")] * 20 + [2.0] * 100}
+    )  # fmt: skip
+    report = price(run, ())
+
+    assert cost_of(report, "poisoned").steps == 20
+    assert cost_of(report, "rolled-back").steps == 30
+    assert cost_of(report, "productive").steps == 150
+
+
+def test_nan_that_healed_is_not_poison():
+    """A skipped step with an infinite gradient norm spoils nothing."""
+    run = steady(1, 200)
+    run["grad_norm"] = np.where(run["step"] == 100, np.inf, 0.5)
+    report = diagnose(make_run(run)).cost
+
+    assert cost_of(report, "poisoned").steps == 0
+
+
+def test_recovery_costs_the_steps_until_it_healed():
+    """Onset at 100, recovered at 130: 30 steps are lost, and no more."""
+    healed = incident(100, 110, ending="fast-recovery", recovered=130)
+    report = price(make_run(steady(1, 500)), [healed])
+
+    assert cost_of(report, "recovering").steps == 30
+    assert report.total.steps == 30
+
+
+def test_higher_basin_costs_the_way_back_not_the_rest_of_the_run():
+    """Where a falling loss reaches its old level again, later rows are productive."""
+    run = steady(1, 3000)
+    run["loss"] = 3 - run["step"] / 2000 + np.where(run["step"] > 1000, 0.5, 0.0)
+    report = price(make_run(run), [incident(1001, 1500)])
+
+    assert 990 <= cost_of(report, "lost").steps <= 1010
+
+
+def test_warnings_and_statistics_cost_nothing():
+    """What is below an error, or describes the whole run, loses no steps."""
+    found = [incident(100, 200, severity="warning"), incident(1, 500, tags=("statistic",))]
+    report = price(make_run(steady(1, 500)), found)
+
+    assert report.total.steps == 0
+    assert report.incidents == (Cost(), Cost())
+
+
+def test_nan_in_an_unknown_column_poisons_nothing():
+    """A NaN outside of loss and gradient norm says nothing of the weights."""
+    odd = incident(100, 500, metric="reward_std_of_one", value=float("nan"), ending="diverged")
+
+    assert price(make_run(steady(1, 500)), [odd]).total.steps == 0
+
+
+def test_overlapping_incidents_count_once():
+    """Two incidents over the same rows cost each alone its own, together the union."""
+    two = [incident(100, 500), incident(200, 500)]
+    report = price(make_run(steady(1, 500)), two)
+
+    assert [c.steps for c in report.incidents] == [400, 300]
+    assert report.total.steps == 400
+
+
+def test_skipped_steps_are_a_share_of_their_row():
+    """Three of ten steps skipped by the loss scaler: three steps, 30 % of the row."""
+    run = steady(10, 1000, every=10)
+    run["skipped_steps"] = np.where(run["step"] == 500, 3.0, 0.0)
+    report = price(make_run(run, flags={"gpus": 1, "tokens_per_step": 10}), ())
+
+    skipped = cost_of(report, "skipped")
+    assert (skipped.steps, skipped.tokens) == (3, 30)
+    assert skipped.gpu_hours * 3600 == pytest.approx(3)
+    assert sum(c.steps for _, c in report.classes) == 1000
+
+
+def test_a_pause_is_a_stall_of_its_excess_only():
+    """A row that takes 61 s instead of 1 s stalls for 60 s; no step is lost."""
+    run = steady(1, 500)
+    run["wall"] = run["wall"] + np.where(run["step"] >= 250, 60.0, 0.0)
+    report = price(make_run(run, flags={"gpus": 4}), ())
+
+    assert cost_of(report, "stall").gpu_hours * 3600 == pytest.approx(60 * 4)
+    assert cost_of(report, "stall").steps == 0
+
+
+def test_a_slow_stretch_is_slow_not_stalled():
+    """A hundred rows at 1.5 s instead of 1 s are slow by 50 s."""
+    run = steady(1, 1000)
+    run["wall"] = START + np.cumsum(np.where((run["step"] > 500) & (run["step"] <= 600), 1.5, 1.0))
+    report = price(make_run(run, flags={"gpus": 4}), ())
+
+    assert cost_of(report, "slow").gpu_hours * 3600 == pytest.approx(50 * 4)
+    assert cost_of(report, "stall").steps == 0
+
+
+def test_a_slowdown_of_six_percent_is_seen():
+    """A sick node that costs 6 % for 300 rows is within the noise of a row, not of 300."""
+    seconds = np.random.default_rng(1).normal(1, 0.03, 2000)
+    seconds[1200:1500] *= 1.07
+    run = steady(1, 2000)
+    run["wall"] = START + np.cumsum(seconds)
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert 14 < cost_of(report, "slow").gpu_hours * 3600 < 28
+
+
+# sources of time and tokens
+
+
+def test_rate_is_used_without_a_clock():
+    """1T tokens at 40,400 GPU-hours per 1T are 40,400 GPU-hours."""
+    run = {"step": np.arange(1, 251), "loss": np.linspace(3, 2, 250)}
+    flags = {"tokens_per_step": "4B", "gpu_hours_per_trillion": 40_400}
+
+    report = price(make_run(run, flags=flags), ())
+
+    assert report.all.gpu_hours == pytest.approx(40_400)
+    assert (
+        "40,400 GPU-hours per 1T tokens (--gpu-hours-per-trillion)"
+        in dict(report.sources)["gpu_hours"]
+    )
+
+
+@pytest.mark.parametrize(("mfu", "hours"), [(0.4, 29_500), (0.2, 59_000)])
+def test_seven_billion_on_h100(mfu, hours):
+    """1T tokens of a 7B on H100: 29.5k GPU-hours at 40 % MFU, 59k at 20 %, by 6N."""
+    run = {"step": np.arange(1, 251), "loss": np.linspace(3, 2, 250)}
+    flags = {"tokens_per_step": "4B", "parameters": "7B", "gpu": "H100", "mfu": mfu,
+             "flops_convention": "hf"}  # fmt: skip
+    report = price(make_run(run, flags=flags), ())
+
+    assert report.all.gpu_hours == pytest.approx(hours, rel=0.005)
+    assert "6N" in dict(report.sources)["gpu_hours"]
+
+
+def test_mfu_shortfall_stands_beside_the_classes():
+    """Half of the target MFU: half of the GPU-hours would have done; no class holds them."""
+    run = steady(1, 1000)
+    flags = {"tokens_per_step": 1_000_000, "parameters": "7B", "gpu": "H100", "gpus": 100,
+             "target_mfu": 0.8, "flops_convention": "hf"}  # fmt: skip
+    report = price(make_run(run, flags=flags), ())
+
+    mfu = 6 * 7e9 * 1e6 / (100 * 989.5e12)
+    assert report.efficiency.mfu == pytest.approx(mfu)
+    shortfall = report.all.gpu_hours * (1 - mfu / 0.8)
+    assert report.efficiency.shortfall_gpu_hours == pytest.approx(shortfall)
+    assert report.goodput == 1.0
+
+
+def test_logged_mfu_that_cannot_be_right_is_said_to_be_so():
+    """An MFU of 130 % is a wrong peak or unit."""
+    run = steady(1, 100)
+    run["mfu"] = np.full(100, 1.3)
+
+    assert said(price(make_run(run), ()), "130.0 %", "cannot be right")
+
+
+def test_throughput_times_gpus_where_there_is_no_clock():
+    """Tokens / (tokens/s) is time."""
+    run = {"step": np.arange(1, 101), "loss": np.linspace(3, 2, 100),
+           "tokens_per_sec": np.full(100, 500.0)}  # fmt: skip
+    report = price(make_run(run, flags={"tokens_per_step": 1000, "gpus": 4}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(100 * 2 * 4)
+
+
+def test_throughput_of_one_gpu_needs_no_count_of_them():
+    """Tokens / (tokens/s per GPU) are GPU-seconds."""
+    run = {"step": np.arange(1, 101), "loss": np.linspace(3, 2, 100), "tgs": np.full(100, 500.0)}
+    report = price(make_run(run, flags={"tokens_per_step": 1000}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(100 * 2)
+
+
+def test_without_a_count_of_gpus_hours_are_unknown():
+    """A clock alone makes no GPU-hours; the report says which flag does."""
+    report = price(make_run(steady(1, 100)), ())
+
+    assert report.all.gpu_hours is None
+    assert said(report, "GPU-hours: unknown: add --gpus N")
+
+
+def test_money_only_where_a_price_was_given():
+    """There is no default price."""
+    run = steady(1, 100)
+    free = price(make_run(run, flags={"gpus": 36}), ())
+    paid = price(make_run(run, flags={"gpus": 36, "gpu_price": 2.5}), ())
+
+    assert free.all.usd is None
+    assert paid.all.usd == pytest.approx(2.5)
+    assert sum(c.usd for _, c in paid.classes) == pytest.approx(2.5)
+
+
+def test_tokens_per_second_that_contradict_the_batch_are_reported():
+    """tokens/s x time must make the tokens that were counted."""
+    run = steady(1, 100)
+    run["tokens_per_sec"] = np.full(100, 3000.0)
+    flags = {"tokens_per_step": 1000, "gpus": 2}
+
+    assert said(price(make_run(run, flags=flags), ()), "contradiction", "3 times")
+    run["tokens_per_sec"] = np.full(100, 1010.0)
+    assert not said(price(make_run(run, flags=flags), ()), "contradiction")
+
+
+def test_throughput_of_one_gpu_taken_for_all_is_recognised():
+    """Where tokens/s x GPUs fits, the log means one GPU."""
+    run = steady(1, 100)
+    run["tokens_per_sec"] = np.full(100, 125.0)
+    report = price(make_run(run, flags={"tokens_per_step": 1000, "gpus": 8}), ())
+
+    assert said(report, "contradiction", "one GPU")
+
+
+def test_rate_that_contradicts_the_clock_is_reported():
+    """The clock is believed, and the rate is said to differ."""
+    flags = {"tokens_per_step": 1000, "gpus": 8, "gpu_hours_per_trillion": 40_400}
+    report = price(make_run(steady(1, 100), flags=flags), ())
+
+    assert said(report, "contradiction", "40,400")
+
+
+def test_flag_overrules_the_log():
+    """--gpus and --tokens-per-step win over columns."""
+    run = steady(1, 100)
+    run["gpus"] = np.full(100, 2)
+    run["batch_tokens"] = np.full(100, 10)
+    report = price(make_run(run, flags={"gpus": 4, "tokens_per_step": 20}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(400)
+    assert report.all.tokens == 2000
+
+
+def test_batch_ramp_is_counted_row_by_row():
+    """Tokens follow the batch; small batches at a fast pace are no reason to call others slow."""
+    run = steady(1, 400)
+    run["batch_tokens"] = np.where(run["step"] <= 200, 1000, 4000)
+    run["wall"] = START + np.cumsum(np.where(run["step"] <= 200, 1.0, 3.0))
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert report.all.tokens == 200 * 1000 + 200 * 4000
+    assert cost_of(report, "slow") == Cost()
+    assert cost_of(report, "stall") == Cost()
+
+
+def test_megatron_counts_sequences():
+    """Sequences x sequence length where no tokens are logged."""
+    run = steady(1, 100)
+    run["batch_size"] = np.full(100, 8)
+    report = price(make_run(run, facts={"sequence_length": 128}), ())
+
+    assert report.all.tokens == 100 * 8 * 128
+
+
+def test_counter_that_starts_anew_with_an_attempt():
+    """tokens_seen of a second attempt begins at its checkpoint again; nothing is negative."""
+    step = [*range(1, 101), *range(51, 151)]
+    run = make_run({"step": step, "loss": [2.0] * 200, "tokens_seen": [s * 10 for s in step]})
+    report = price(run, ())
+
+    assert report.all.tokens == pytest.approx(2000)
+    assert cost_of(report, "rolled-back").tokens == pytest.approx(500)
+
+
+# clocks
+
+
+def test_rows_without_a_time_share_the_time_around_them():
+    """A clock logged every tenth row times the rows between."""
+    run = steady(1, 101)
+    wall = [w if i % 10 == 0 else None for i, w in enumerate(run["wall"].tolist())]
+    report = price(make_run({**run, "wall": wall}, flags={"gpus": 1}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(101)
+
+
+def test_clock_that_goes_back_adds_no_negative_time():
+    """The hour that goes back at the end of summer time costs that row its time, nothing else."""
+    run = steady(1, 200)
+    run["wall"] = run["wall"] - np.where(run["step"] > 100, 3600.0, 0.0)
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(200)
+    assert said(report, "goes back")
+
+
+def test_clock_put_right_later_is_no_stall():
+    """An hour back and an hour forward again: two rows get the usual pace."""
+    run = steady(1, 300)
+    off = (run["step"] > 100) & (run["step"] <= 200)
+    run["wall"] = run["wall"] - np.where(off, 3600.0, 0.0)
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert report.all.gpu_hours * 3600 == pytest.approx(300)
+
+
+def test_standstill_of_one_hour_may_be_a_time_zone():
+    """It is counted, and the doubt is said."""
+    run = steady(1, 200)
+    run["wall"] = run["wall"] + np.where(run["step"] > 100, 3600.0, 0.0)
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert cost_of(report, "stall").gpu_hours == pytest.approx(1)
+    assert said(report, "time zone")
+
+
+def test_downtime_is_unknown_where_attempts_overlap_in_time():
+    """A second attempt that began before the first ended was timed in another zone."""
+    rows = {
+        name: np.concatenate([steady(1, 100)[name], steady(51, 150, start=START - 7200)[name]])
+        for name in ("step", "loss", "wall")
+    }
+    report = price(make_run(rows, flags={"gpus": 1}), ())
+
+    assert cost_of(report, "downtime") == Cost()
+    assert said(report, "downtime before attempt 1: unknown")
+    assert report.all.gpu_hours * 3600 == pytest.approx(200)
+
+
+def test_second_wide_clock_of_faster_steps():
+    """Times in whole seconds of steps of 0.3 s make neither stalls nor slowness."""
+    run = steady(1, 1000, step_seconds=0.3)
+    run["wall"] = np.floor(run["wall"])
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert report.goodput > 0.99
+    assert report.all.gpu_hours * 3600 == pytest.approx(300, abs=2)
+
+
+def test_step_time_that_contradicts_the_wall_clock_is_reported():
+    """A micro-step's time is a quarter of the wall clock's."""
+    run = steady(1, 100)
+    run["step_time"] = np.full(100, 0.25)
+
+    assert said(price(make_run(run, flags={"gpus": 1}), ()), "contradiction", "4 times")
+
+
+def test_elapsed_time_holds_the_start():
+    """The time before the first step of an attempt is downtime."""
+    run = {"step": np.arange(1, 101), "loss": np.linspace(3, 2, 100),
+           "elapsed": 60.0 + np.arange(1, 101)}  # fmt: skip
+    report = price(make_run(run, flags={"gpus": 1}), ())
+
+    assert cost_of(report, "downtime").gpu_hours * 3600 == pytest.approx(60)
+
+
+# properties
+
+attempts = st.lists(
+    st.tuples(
+        st.integers(1, 40),  # rows
+        st.integers(0, 60),  # steps to go back
+        st.integers(0, 2000),  # seconds of downtime
+        st.integers(1, 64),  # GPUs
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@st.composite
+def odd_runs(draw):
+    """Runs of several attempts, with holes and leaps in their clock, NaN and skipped steps."""
+    every = draw(st.integers(1, 10))
+    step, clock = 0, START
+    rows = []
+    part = []
+    for number, (count, back, down, gpus) in enumerate(draw(attempts)):
+        if number:
+            step, clock = max(0, step - back), clock + down
+        for _ in range(count):
+            step += every
+            clock += draw(st.sampled_from([1.0, 1.0, 1.0, 1.3, 50.0, 0.0, -3600.0, 3600.0]))
+            rows.append(
+                {
+                    "step": step,
+                    "loss": draw(st.sampled_from([2.0, 2.0, 2.0, 9.0, float("nan")])),
+                    "wall": draw(st.sampled_from([clock, clock, clock, None])),
+                    "gpus": draw(st.sampled_from([gpus, gpus, gpus + 8, None])),
+                    "skipped_steps": draw(st.sampled_from([0.0, 0.0, 2.0, None])),
+                    "tokens_seen": draw(st.sampled_from([step * 100.0, None])),
+                }
+            )
+            part.append(number)
+    flags = draw(st.sampled_from([{}, {"gpus": 8}, {"tokens_per_step": 100, "gpus": 8}]))
+    run = make_run(rows, flags=flags, part=part)
+    first = draw(st.integers(0, step + 5))
+    found = [
+        incident(
+            first,
+            first + draw(st.integers(0, 50)),
+            value=draw(st.sampled_from([9.0, float("nan")])),
+            ending=ending,
+            recovered=first + 20 if "recovery" in ending else None,
+            attempt=draw(st.integers(0, 3)),
+        )
+        for ending in draw(st.lists(st.sampled_from(["diverged", "slow-recovery", "rolled-back"]),
+                                    max_size=3))
+    ]  # fmt: skip
+    return run, found
+
+
+@given(odd_runs())
+@settings(max_examples=150, deadline=None)
+def test_classes_are_disjoint_and_add_up(case):
+    """Whatever the log: classes add up to the whole, nothing is negative, waste is a part."""
+    run, found = case
+    report = price(run, found)
+    book = ledger(run)
+
+    assert sum(c.steps for _, c in report.classes) == report.all.steps == int(book.steps.sum())
+    assert report.total.steps <= report.all.steps
+    for field in ("tokens", "gpu_hours"):
+        whole = getattr(report.all, field)
+        parts = [getattr(c, field) for _, c in report.classes]
+        if whole is None:
+            assert all(p is None for p in parts)
+            continue
+        assert all(p >= -1e-9 for p in parts)
+        assert sum(parts) == pytest.approx(whole)
+        assert getattr(report.total, field) <= whole * (1 + 1e-9)
+        for cost in report.incidents:
+            assert 0 <= getattr(cost, field) <= whole * (1 + 1e-9)
+    assert report.goodput is None or -1e-9 <= report.goodput <= 1 + 1e-9
+    if book.gpu_seconds is not None:
+        spent = float(book.gpu_seconds.sum() + book.gap_gpu_seconds.sum())
+        assert report.all.gpu_hours * 3600 == pytest.approx(spent)
+
+
+@given(
+    st.lists(st.tuples(st.integers(2, 60), st.integers(1, 30), st.floats(0, 5000)), min_size=1,
+             max_size=5),
+    st.integers(1, 1000),
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_sum_is_the_wall_clock_times_gpus(parts, gpus):
+    """With a sound clock all GPU-seconds are (last - first row + the first row's own) x GPUs."""
+    step, clock = 0, START
+    rows, part = [], []
+    for number, (count, back, down) in enumerate(parts):
+        step = max(0, step - back) if number else 0
+        clock += down if number else 0.0
+        for _ in range(count):
+            step, clock = step + 1, clock + 2.0
+            rows.append({"step": step, "loss": 2.0, "wall": clock})
+            part.append(number)
+    report = price(make_run(rows, flags={"gpus": gpus}, part=part), ())
+
+    expected = (rows[-1]["wall"] - rows[0]["wall"] + 2.0) * gpus
+    assert report.all.gpu_hours * 3600 == pytest.approx(expected, abs=1)
+    assert sum(c.gpu_hours for _, c in report.classes) * 3600 == pytest.approx(expected, abs=1)
+
+
+@given(st.integers(1, 50), st.integers(1, 5000))
+def test_rows_stand_for_all_steps_between(every, rows):
+    """The steps of the rows add up to the last step, counted from the beginning."""
+    step = np.arange(1, min(rows, 200) + 1) * every
+    run = make_run({"step": step, "loss": np.full(len(step), 2.0)})
+    total = int(steps_of_rows(run).sum())
+
+    assert total == (step[-1] if len(step) > 1 else 1)
+
+
+def test_each_row_has_one_class():
+    """The class of a row is one index into CLASSES."""
+    run = make_run(steady(1, 100))
+    state = row_classes(run, [incident(10, 50), incident(60, 70, value=float("nan"))])
+
+    assert state.shape == (100,)
+    assert set(state.tolist()) <= set(range(len(CLASSES)))
+    assert isinstance(run.frame, pl.DataFrame)
