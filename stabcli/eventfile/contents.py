@@ -110,10 +110,11 @@ class Gathered:
         if layout.session == START:
             self.starts += records.tolist()
 
-    def string(self, event: bytes, tag: Span, span: Span, record: int) -> None:
-        """Take in a text."""
-        self.others += 1
-        if len(self.texts) < TEXTS and span[1] - span[0] <= TEXT_BYTES:
+    def strings(self, events: Bytes, tag: Span, span: Span, records: Integers) -> None:
+        """Take in the texts at ``span`` of the first of the events in ``records``."""
+        self.others += len(records)
+        room = TEXTS - len(self.texts) if span[1] - span[0] <= TEXT_BYTES else 0
+        for event, record in zip(events[:room], records.tolist(), strict=False):
             self.texts.append((record, text(event, tag), text(event, span)))
 
     def finish(self, *, records: int, torn: int, size: int) -> EventFile:

@@ -17,7 +17,16 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from stabcli.eventfile import checksum
 from stabcli.eventfile.checksum import Bytes
-from stabcli.eventfile.contents import Damage, EventFile, Floats, Gathered, Integers, Scalars, text
+from stabcli.eventfile.contents import (
+    TEXTS,
+    Damage,
+    EventFile,
+    Floats,
+    Gathered,
+    Integers,
+    Scalars,
+    text,
+)
 from stabcli.eventfile.framing import FRAME, HEADER, cycle, header_fits, next_header, walk
 from stabcli.eventfile.layout import Field, Layout, MalformedError, read_layout
 
@@ -84,7 +93,9 @@ class _File:
             at = stop
             if len(offsets) < window and at < self.size:
                 at = self._past_damage(at)
-            window = min(2 * window, _WIDEST)
+                window = _WINDOW
+            else:
+                window = min(2 * window, _WIDEST)
         self._group()
         return self.found.finish(records=self.records, torn=self.torn, size=self.size)
 
@@ -173,19 +184,17 @@ class _File:
                 if known is None or not np.array_equal(known[0], raw[layout.step]):
                     known = (raw[layout.step], _steps(layout, raw[layout.step], rows))
                 steps = known[1]
-            keep: slice | npt.NDArray[np.bool_] = slice(None)
-            if wrong.any():
-                keep = wrong == 0
-                for row in np.flatnonzero(wrong).tolist():
-                    place = start + row * width + at - HEADER
-                    self._damage(int(numbers[row]), place, _WRONG)
             if steps is None:
                 steps = np.zeros(rows, np.int64)
             walls = _walls(layout, raw[layout.wall] if layout.wall else None, rows)
+            sound = wrong == 0
+            for row in np.flatnonzero(~sound).tolist():
+                place = start + row * width + at - HEADER
+                self._damage(int(numbers[row]), place, _WRONG)
             for tag, number in layout.scalars:
                 values = _values(number, raw[number])
                 piece = Scalars(records=numbers, steps=steps, walls=walls, values=values)
-                self.found.add(text(event, tag), piece if keep == slice(None) else piece.at(keep))
+                self.found.add(text(event, tag), piece if sound.all() else piece.at(sound))
             self.found.aside(layout, event, numbers)
         self.records += rows * per_row
         return rows * per_row
@@ -241,8 +250,7 @@ class _File:
         records = numbers[rows]
         self.found.aside(layout, event, records)
         for tag, span in layout.strings:
-            for row, record in zip(rows.tolist(), records.tolist(), strict=True):
-                self.found.string(events[row].tobytes(), tag, span, record)
+            self.found.strings(events[rows[:TEXTS]], tag, span, records)
         if not layout.scalars:
             return
 
