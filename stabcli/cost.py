@@ -240,6 +240,12 @@ def _of_incident(run: Run, incident: Incident, book: Ledger) -> Cost:
 
 def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:
     notes = []
+    if not any(c.gpu_hours is not None for c in classes.values()):
+        counted = any(c.tokens is not None for c in classes.values())
+        notes.append(
+            f"goodput is a share of the {'tokens' if counted else 'steps'}: without GPU-hours"
+            " downtime, stalls and slowness stay unseen"
+        )
     if "stall" in classes:
         notes.append("stalls hold every pause between rows: checkpoints and evaluations as well")
     if run.fact("gpu_price") is None and any(c.gpu_hours for c in classes.values()):

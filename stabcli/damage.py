@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from stabcli.incidents import Incident
 from stabcli.rules import STATISTIC
@@ -120,8 +121,10 @@ def _level_seen_again(run: Run, incident: Incident) -> int | None:
         ahead = signal.values[after:]
         if len(ahead) < BACK_ROWS:
             return None
-        windows = np.lib.stride_tricks.sliding_window_view(ahead, BACK_ROWS)
-        below = np.isfinite(windows).all(axis=1) & (np.median(windows, axis=1) <= level)
+        values = pl.Series(np.where(np.isfinite(ahead), ahead, np.inf))
+        middle, top = values.rolling_median(BACK_ROWS), values.rolling_max(BACK_ROWS)
+        below = ((middle <= level) & top.is_finite()).fill_null(value=False)
         if below.any():
-            return int(signal.steps[after + int(np.argmax(below))])
+            first = int(np.argmax(below.to_numpy())) - BACK_ROWS + 1
+            return int(signal.steps[after + first])
     return None

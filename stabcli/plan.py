@@ -125,7 +125,8 @@ def _back(
     why: str,
 ) -> Plan:
     """Make a plan that rolls back."""
-    skip_last = min(max(incident.worst.peak, incident.first) + NEAR, incident.first + SKIP)
+    near = min(NEAR, max(view.interval, incident.first // 10))  # early on there are few batches
+    skip_last = min(max(incident.worst.peak, incident.first) + near, incident.first + SKIP)
     if found is None:
         step, known = (0 if view.begins_at_once else view.first), False
         start = "Start again from the beginning"
@@ -136,7 +137,7 @@ def _back(
         start = f"Roll back to the checkpoint at step {step:,}"
         if not known:
             start = f"Roll back to the newest checkpoint at or before step {step:,}"
-    skip_first = min(max(incident.first - NEAR, step + 1), skip_last)
+    skip_first = min(max(incident.first - near, step + 1), skip_last)
     parts = [start, f"skip the batches of steps {skip_first:,} to {skip_last:,}"]
     if lr is not None:
         parts.append(f"multiply the learning rate by {lr[0]:g} to {lr[1]:g}")

@@ -340,6 +340,7 @@ def test_without_a_count_of_gpus_hours_are_unknown():
 
     assert report.all.gpu_hours is None
     assert said(report, "GPU-hours: unknown: add --gpus N")
+    assert said(report, "goodput is a share of the steps")
 
 
 def test_money_only_where_a_price_was_given():

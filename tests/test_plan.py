@@ -105,6 +105,13 @@ def test_onset_near_the_beginning_starts_again():
     assert "from the beginning" in plan.text
 
 
+def test_early_incident_skips_few_batches():
+    """At step 46 of a short run not all of its batches are to be skipped."""
+    plan = plans_of(make_run(steady(1, 99)), incident(46, 48))[0][0]
+
+    assert (plan.skip_first, plan.skip_last) == (42, 50)
+
+
 def test_log_that_begins_late_needs_an_earlier_checkpoint():
     """A log of steps 9,000 on with an onset at 9,050 cannot know a checkpoint."""
     plan = plans_of(make_run(steady(9000, 9500)), incident(9050, 9060))[0][0]

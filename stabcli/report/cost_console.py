@@ -88,7 +88,7 @@ class _Page:
     def entries(self, rows: Iterable[Entry]) -> None:
         """Add paragraphs with a label in front of each."""
         grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=11, style="dim")
+        grid.add_column(width=12, style="dim")
         grid.add_column(overflow="fold")
         for label, text in rows:
             grid.add_row(Text(label), Text(printable(text)))
