@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import polars as pl
 
 from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
@@ -18,8 +19,9 @@ def lr_jump(
     """Learning rate leaps up, or is not what it was before a restart.
 
     ## What it finds
-    Two things. A learning rate more than ``ratio`` times that of the row before, outside warm-up:
-    an error; a notice where it is a schedule that restarts, because the rate had decayed to
+    Three things. A learning rate that falls by half or more in one row and then warms up again:
+    an error. A rate more than ``ratio`` times that of the row before, outside warm-up: an error; a
+    notice where it is a schedule that restarts, because the rate had decayed to
     nothing, or leaps at a fixed distance, or because the batch size or the number of GPUs changed
     with it. More than ``many`` leaps are one notice: the rate is adapted as the run goes. And
     after a restart a rate that differs by more than ``differs`` from that of the attempt before
@@ -58,6 +60,8 @@ def lr_jump(
         if len(leaps) > many:
             yield _finding(run, signal, int(leaps[0]), int(leaps[-1]), "notice", (STATISTIC,))
         else:
+            for i in _resets(signal, warmup_end(run, signal.attempt))[:many].tolist():
+                yield _finding(run, signal, i, i, "error", ("warms-up-again",))
             for i in leaps.tolist():
                 planned = _planned(run, signal, i) or _periodic(signal, leaps)
                 tags = ("planned",) if planned else ()
@@ -73,10 +77,29 @@ def _leaps(run: Run, signal: Signal, ratio: float) -> np.ndarray:
         rising = np.flatnonzero(after <= before)
         warm[: int(rising[0]) if len(rising) else len(warm)] = True
     # A linear warm-up doubles its second row and is still only going on: a leap breaks the line.
-    pace = (after - before) / np.maximum(1, np.diff(signal.steps))
-    usual = np.maximum.reduce([np.append(np.zeros(k), pace[:-k])[: len(pace)] for k in (1, 2, 3)])
+    pace, usual = _pace(signal.steps, after - before)
     leapt = (after > ratio * before) & (before > 0) & (pace > 2 * usual) & ~warm
     return np.asarray(np.flatnonzero(leapt) + 1)
+
+
+def _pace(steps: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the change per step of each row, and the largest of the three rows before it."""
+    pace = change / np.maximum(1, np.diff(steps))
+    earlier = [np.append(np.zeros(k), pace)[: len(pace)] for k in (1, 2, 3)]
+    return pace, np.maximum.reduce([*earlier, np.zeros(len(pace))])
+
+
+def _resets(signal: Signal, warm: int) -> np.ndarray:
+    """Return where the rate falls by half or more in one row, and then warms up again."""
+    before, after = signal.values[:-1], signal.values[1:]
+    ahead = pl.Series(after[::-1]).rolling_max(200, min_samples=1).to_numpy()[::-1]
+    # A cosine halves its last rows and is still only going on.
+    pace, usual = _pace(signal.steps, before - after)
+    fell = (after < 0.5 * before) & (pace > 3 * usual) & (signal.steps[1:] > warm)
+    # Back in the next row: a value logged wrongly once, not a schedule.
+    stays = np.append(after[1:] < 0.5 * before[:-1], [False])
+    rises = ahead > np.maximum(2 * after, 0.1 * before)
+    return np.asarray(np.flatnonzero(fell & stays & rises) + 1)
 
 
 def _planned(run: Run, signal: Signal, i: int) -> bool:
@@ -157,6 +180,6 @@ def _finding(
         severity=severity,
         value=after,
         expected=before,
-        score=after / before,
+        score=max(after, before) / max(min(after, before), 1e-3 * max(after, before)),
         tags=tags,
     )

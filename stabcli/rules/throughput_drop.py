@@ -11,7 +11,7 @@ import numpy as np
 from stabcli.levels import centred, falls, lasting, noise, on_a_grid
 from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import Signal, planned_changes, signals
+from stabcli.series import Signal, planned_changes, signals, spread
 
 METRICS = ("tokens_per_second", "tokens_per_second_per_gpu", "step_seconds")
 """What may tell the speed, the best first."""
@@ -38,10 +38,9 @@ def throughput_drop(
     or by ``slide`` against the best such level so far, for at least ``rows`` rows, and six times
     further than such medians wander in this run: a warning, from ``error`` on an error. A stall:
     fewer than ``rows`` rows at less than ``stall`` of the usual speed, six standard deviations
-    of single rows below it: a warning. Left out are
-    the first rows of an attempt, rows of evaluations and checkpoints, dips that recur at a fixed
-    distance, and the last row, which holds the final checkpoint. A change of batch size or number
-    of GPUs begins anew.
+    of single rows below it: a warning. Left out are the first rows of an attempt, rows of
+    evaluations and checkpoints, dips that recur at a fixed distance, and the last row, which
+    holds the final checkpoint. A change of batch size or number of GPUs begins anew.
 
     ## Why it matters
     A run that is 6 % slower costs 6 % more, and nothing in the loss shows it. One slow node sets
@@ -185,7 +184,7 @@ def _explained(run: Run, rows: np.ndarray, steps: np.ndarray, away: np.ndarray) 
 
 def _stalls(segment: _Segment, stall: float, rows: int) -> list[tuple[int, int]]:
     away = segment.speed - segment.usual
-    slow = away < min(float(np.log(stall)), -6.0 * noise(away))
+    slow = away < min(float(np.log(stall)), -6.0 * spread(away))
     slow &= ~segment.explained
     if segment.ends:
         slow[-1] = False
