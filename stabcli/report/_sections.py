@@ -50,7 +50,7 @@ KINDS = {
 """Kinds of training, or of its numbers, that not every run is, and the metrics only they have."""
 
 PLANS = 2
-"""Incidents whose plans are shown."""
+"""Incidents whose plans are shown: all ways out of the worst, the best way out of the next."""
 
 
 def by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
@@ -105,12 +105,13 @@ def what_to_do(d: Diagnosis, grave: list[Incident]) -> Rows:
     rows: Rows = []
     for i in planned[:PLANS]:
         which = f"{i.rule} at step {i.worst.first:,}: " if len(planned) > 1 else ""
-        for number, plan in enumerate(plans[id(i)]):
+        ways = plans[id(i)] if i is planned[0] else plans[id(i)][:1]
+        for number, plan in enumerate(ways):
             redo = _words.price(plan.redo)
             text = plan.text + (f" To train again: {redo}." if redo else "")
-            label = "to do" if not rows else "" if number == 0 else "or"
-            rows.append((label, which + text if number == 0 else text))
-            if plan.why and number == 0:
+            label = "or" if number else "then" if rows else "to do"
+            rows.append((label, text if number else which + text))
+            if plan.why and not number and i is planned[0]:
                 rows.append(("why", plan.why))
     return rows
 

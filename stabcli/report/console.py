@@ -22,7 +22,7 @@ from stabcli.units import printable
 ALONE = 5
 """Incidents of one rule and severity that get a line each; the rest share one."""
 COMPACT = 3
-"""From more runs than this on, a healthy one gets a single line."""
+"""With more runs than this a healthy one gets a single line, and none a picture."""
 STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
 
 
@@ -37,7 +37,7 @@ def console(outcome: Outcome, screen: Screen) -> str:
             continue
         if index:
             page.line("")
-        _tell(page, diagnosis)
+        _tell(page, diagnosis, pictures=len(outcome.diagnoses) <= COMPACT)
     if several:
         page.line("")
         page.line(_summary(outcome))
@@ -89,10 +89,10 @@ class _Page:
         return text
 
 
-_PLAIN = (("…", "..."), ("×", "x"), ("·", "-"), ("→", "->"))
+_PLAIN = (("…", "~"), ("×", "x"), ("·", "-"), ("→", "->"))
 
 
-def _tell(page: _Page, d: Diagnosis) -> None:
+def _tell(page: _Page, d: Diagnosis, *, pictures: bool) -> None:
     run = d.run
     page.line(Text(_words.short(run.source, page.screen.width), style="bold"))
     page.entries(_sections.what_was_read(run))
@@ -100,7 +100,7 @@ def _tell(page: _Page, d: Diagnosis) -> None:
     page.line(_verdict(d))
     grave = [i for i in d.incidents if i.severity != "notice"]
     page.entries(_incidents(d, grave))
-    if grave:
+    if grave and pictures:
         _draw(page, d, grave)
     for section in (_sections.what_to_do, _sections.bill, _sections.what_else):
         rows = section(d, grave)
@@ -146,7 +146,7 @@ def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
     for i in _sections.by_gravity(grave):
         alike[i.severity, i.rule].append(i)
     rows = []
-    prices = dict(zip(map(id, d.incidents), d.cost.incidents, strict=False))
+    costs = {id(i): _words.price(c) for i, c in zip(d.incidents, d.cost.incidents, strict=False)}
     for (severity, rule), members in alike.items():
         few = len(members) <= ALONE
         shown = (
@@ -155,9 +155,7 @@ def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
         shown = sorted(shown, key=lambda i: (i.attempt, i.first))
         for i in shown:
             label = Text(severity, style=STYLES[severity])
-            rows.append(
-                (label, _incident(d.run, i, _words.price(prices[id(i)]) if id(i) in prices else ""))
-            )
+            rows.append((label, _incident(d.run, i, costs.get(id(i), ""))))
         if not few:
             rest = [i for i in members if not any(i is s for s in shown)]
             at = _words.places([i.first for i in rest])

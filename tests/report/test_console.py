@@ -188,3 +188,19 @@ def test_several_runs_are_counted():
 def test_no_run_at_all_is_no_report():
     """Without a run there is nothing to say."""
     assert told().strip() == ""
+
+
+def test_pictures_are_for_few_runs():
+    """A fleet of bad runs gets no pictures: the screen belongs to the verdicts."""
+    bad = diagnosis(at(300))
+
+    assert told(bad, bad).count("┌") == 2
+    assert "┌" not in told(*[bad] * 4)
+
+
+def test_second_incident_gets_its_best_plan_alone():
+    """All ways out of the worst incident, the best one out of the next, none of the third."""
+    text = told(diagnosis(at(100), at(200), at(300), plans=[(PLAN, PLAN)] * 3), width=200)
+    labels = [line.split("  ")[0] for line in text.splitlines() if "Roll back" in line]
+
+    assert labels == ["to do", "or", "then"]
