@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stabcli.cli._output import put
 from stabcli.errors import SettingError
+
+if TYPE_CHECKING:
+    from stabcli.rules import Rule
 
 
 def explain(
@@ -23,8 +26,19 @@ def explain(
 
     pages = {m.name: f"{m.meaning}, in {m.unit}" for m in METRICS.values()}
     pages |= {r.name: inspect.getdoc(r.read) or "" for r in readers}
-    pages |= {r.name: r.page for r in rules}
+    pages |= {r.name: f"{_facts(r)}\n\n{r.page}" for r in rules}
     if name not in pages:
         raise SettingError(f"explain {name}: nothing of that name: {suggestion(name, pages)}")
     put(f"{name}\n\n{pages[name]}")
     return 0
+
+
+def _facts(rule: Rule) -> str:
+    """Say what a rule's page does not repeat: presets, needs, default settings."""
+    defaults = "\n".join(f"  --set {rule.name}.{k}={v}" for k, v in rule.settings.items())
+    lines = [
+        f"preset    {', '.join(rule.presets)}",
+        f"needs     {', '.join(rule.needs) or 'any column'}",
+        f"since     {rule.since}",
+    ]
+    return "\n".join(lines) + (f"\ndefaults\n{defaults}" if defaults else "")
