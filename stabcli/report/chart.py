@@ -20,6 +20,8 @@ LARGEST = 1e300
 """Size beyond which arithmetic on values would overflow."""
 LABELLED = 4
 """Most incidents whose steps are written beside their marks."""
+MOST_LINES = 100
+"""Most lines drawn, for each takes its time."""
 _DOTS = 2
 """Dots of a braille character from left to right."""
 _TO_ASCII = str.maketrans("┌┐└┘─│┤├┬┴┼", "++++-|||+++")
@@ -80,8 +82,8 @@ def picture(
     figure.clear.all()
     figure.theme("colorless")
     figure.plot_size(width, height)
-    for start, stop in _pieces(finite, attempts):
-        x, y = _thinned(steps[start:stop], values[start:stop], low, high, width * _DOTS)
+    for part in _lines(finite, attempts):
+        x, y = _thinned(steps[part], values[part], low, high, width * _DOTS)
         marker = "*" if ascii_only else "braille"
         line = figure.signal(x.tolist(), np.clip(y, bottom, top).tolist(), marker=marker).lines(
             len(x) > 1
@@ -112,6 +114,19 @@ def _ceiling(finite: np.ndarray) -> float:
     reach = high if low > 0 else high - low
     limit = OUTLIER * high if low > 0 else high + OUTLIER * reach
     return limit if limit > low else math.inf
+
+
+def _lines(finite: np.ndarray, attempts: np.ndarray) -> list[np.ndarray]:
+    """Return the row numbers of each line to draw: finite values of one attempt, without a gap.
+
+    Where there are too many, gaps are drawn across, which the crosses below still show.
+    """
+    pieces = _pieces(finite, attempts)
+    if len(pieces) <= MOST_LINES:
+        return [np.arange(start, stop) for start, stop in pieces]
+    rows = np.flatnonzero(finite)
+    breaks = np.flatnonzero(np.diff(attempts[rows]) != 0) + 1
+    return np.split(rows, breaks)[-MOST_LINES:]
 
 
 def _pieces(finite: np.ndarray, attempts: np.ndarray) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stabcli.report.chart import _thinned, picture
+from stabcli.report.chart import _lines, _thinned, picture
 
 
 def draw(values, steps=None, **options):
@@ -114,6 +114,17 @@ def test_thinning_keeps_every_extreme():
     assert len(x) <= 4 * 150
     assert (x[y.argmax()], y.max(), y.min()) == (77_777, 9.0, values.min())
     assert (np.diff(x) > 0).all()
+
+
+def test_a_thousand_gaps_are_drawn_as_one_line():
+    """A NaN in every other row makes no thousand lines; the crosses still tell."""
+    values = np.full(2001, 2.0)
+    values[1::2] = np.nan
+    every = np.arange(2001)
+
+    assert len(_lines(np.isfinite(values), np.zeros(2001))) == 1
+    assert len(_lines(np.isfinite(values), every // 10)) == 100
+    assert draw(values).marks.count("×") > 50
 
 
 @settings(max_examples=40, deadline=None)
