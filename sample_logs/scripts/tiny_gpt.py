@@ -185,7 +185,7 @@ class Training:
         make = garbage if step in self.bad else self.text.batch
         lr = rate(step, peak=self.peak, warmup=self.warmup, total=self.total)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("factor", 1.0)
         loss = self.model(*make(step, seed=self.seed))
         self.optimizer.zero_grad()
         loss.backward()
