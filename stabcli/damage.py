@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from stabcli.incidents import Incident
 from stabcli.rules import STATISTIC
@@ -20,6 +19,7 @@ GRAVE: Final = ("error", "critical")
 """Severities that spoil rows."""
 BACK_ROWS = 5
 """Rows whose median must be back at the level before."""
+_BLOCK = 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +119,19 @@ def _level_seen_again(run: Run, incident: Incident) -> int | None:
         level = float(np.median(before))
         after = max(start, int(np.searchsorted(signal.steps, incident.last, side="right")))
         ahead = signal.values[after:]
-        if len(ahead) < BACK_ROWS:
+        first = _first_back(ahead, level)
+        return None if first is None else int(signal.steps[after + first])
+    return None
+
+
+def _first_back(values: np.ndarray, level: float) -> int | None:
+    """Return the first index from which ``BACK_ROWS`` finite values have a median at the level."""
+    for start in range(0, len(values), _BLOCK):
+        part = values[start : start + _BLOCK + BACK_ROWS - 1]
+        if len(part) < BACK_ROWS:
             return None
-        values = pl.Series(np.where(np.isfinite(ahead), ahead, np.inf))
-        middle, top = values.rolling_median(BACK_ROWS), values.rolling_max(BACK_ROWS)
-        below = ((middle <= level) & top.is_finite()).fill_null(value=False)
-        if below.any():
-            first = int(np.argmax(below.to_numpy())) - BACK_ROWS + 1
-            return int(signal.steps[after + first])
+        windows = np.lib.stride_tricks.sliding_window_view(part, BACK_ROWS)
+        back = np.isfinite(windows).all(axis=1) & (np.median(windows, axis=1) <= level)
+        if back.any():
+            return start + int(np.argmax(back))
     return None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from stabcli.clocks import Clock, read_clock
 from stabcli.efficiency import flops_of_token, peak_tflops
@@ -169,8 +170,6 @@ def _filled(run: Run, metric: str) -> np.ndarray | None:
     """Return a column whose gaps hold what was logged last in the attempt, or else next."""
     if not run.has(metric):
         return None
-    import polars as pl
-
     column = run.frame.select(
         pl.when(pl.col(metric).is_finite() & (pl.col(metric) > 0))
         .then(pl.col(metric))

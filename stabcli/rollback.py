@@ -9,7 +9,7 @@ import numpy as np
 from stabcli.cost import Cost
 from stabcli.damage import TRAINED
 from stabcli.incidents import Incident
-from stabcli.ledger import Ledger
+from stabcli.ledger import HOUR, Ledger
 from stabcli.rules import SEVERITIES, STATISTIC
 from stabcli.run import Run
 from stabcli.units import Step
@@ -32,6 +32,9 @@ class Rollback:
         self.first = int(self.steps.min())
         self.interval = run.log_interval or 1
         self.saved = saved_steps(run)
+        self.tokens_per_step = _each(book.tokens, book.steps)
+        seconds = _each(book.gpu_seconds, book.steps)
+        self.gpu_hours_per_step = None if seconds is None else seconds / HOUR
 
     @property
     def begins_at_once(self) -> bool:
@@ -82,16 +85,7 @@ class Rollback:
 
     def price_of(self, steps: int) -> Cost:
         """Price steps at the run's usual pace."""
-        book = self.book
-        done = int(book.steps.sum())
-        if not done:
-            return Cost(steps=steps)
-        rows = np.flatnonzero(book.steps > 0)
-        each = book.steps[rows]
-        tokens = None if book.tokens is None else float(np.median(book.tokens[rows] / each))
-        hours = None
-        if book.gpu_seconds is not None:
-            hours = float(np.median(book.gpu_seconds[rows] / each)) / 3600
+        tokens, hours = self.tokens_per_step, self.gpu_hours_per_step
         price = self.run.fact("gpu_price")
         return Cost(
             steps=steps,
@@ -111,6 +105,14 @@ def _saved(run: Run) -> np.ndarray | None:
         last = int(run.frame["step"].max())  # type: ignore[arg-type]
         return np.arange(every, last + 1, every).astype(np.int64)
     return None
+
+
+def _each(values: np.ndarray | None, steps: np.ndarray) -> float | None:
+    """Return the median of ``values`` for one step; None where unknown."""
+    rows = steps > 0
+    if values is None or not rows.any():
+        return None
+    return float(np.median(values[rows] / steps[rows]))
 
 
 def saved_steps(run: Run) -> np.ndarray | None:
