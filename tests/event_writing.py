@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from stabcli.eventfile import checksum
+from stabcli.readers import read_runs
+from stabcli.readers.tensorboard import tensorboard
+from stabcli.sources import open_source
 
 pytest.importorskip("tensorboard")
 
@@ -15,6 +18,9 @@ Event = event_pb2.Event
 Value = summary_pb2.Summary.Value
 Tensor = tensor_pb2.TensorProto
 SessionLog = event_pb2.SessionLog
+
+NAN = float("nan")
+TAGS = ("train/loss", "train/grad_norm", "lr")
 
 
 def masked(data):
@@ -76,3 +82,58 @@ def write(folder, name, *records, wall=1.7e9):
     path = folder / name
     path.write_bytes(version(wall) + b"".join(records))
     return path
+
+
+def cycles(count, style="simple", tags=TAGS):
+    """Steps of the same tags, as a training loop writes them."""
+    return log_of([(n, {t: n + k / 8 for k, t in enumerate(tags)}) for n in range(count)], style)
+
+
+def assert_equal(one, other):
+    """Two readings hold the same; NaN equals NaN."""
+    assert list(one.scalars) == list(other.scalars)
+    for tag, series in one.scalars.items():
+        for name in ("records", "steps", "walls", "values"):
+            np.testing.assert_array_equal(
+                getattr(series, name), getattr(other.scalars[tag], name), err_msg=tag
+            )
+    for name in ("starts", "texts", "records", "others", "damaged", "torn", "size"):
+        assert getattr(one, name) == getattr(other, name)
+
+
+def points(found):
+    """Tag -> (step, time, value) of every scalar."""
+    return {
+        tag: list(zip(s.steps.tolist(), s.walls.tolist(), s.values.tolist(), strict=True))
+        for tag, s in found.scalars.items()
+    }
+
+
+def name(begun, process="host.1", count=0):
+    """Name of an event file as its writers form it."""
+    return f"events.out.tfevents.{1_700_000_000 + begun}.{process}.{count}"
+
+
+def readings(path):
+    return list(tensorboard(open_source(path)))
+
+
+def only(path):
+    """The one reading of a path."""
+    (found,) = readings(path)
+    return found
+
+
+def runs(path):
+    """Name -> run, by way of all readers."""
+    found, unread = read_runs([str(path)])
+    assert unread == []
+    return {run.name: run for run in found}
+
+
+def spans(run):
+    return [(a.first_step, a.last_step) for a in run.attempts]
+
+
+def losses(steps, tag="loss"):
+    return [(step, {tag: step / 8}) for step in steps]

@@ -186,22 +186,23 @@ def _family(
             if rename is not None:
                 joining[path] = found, rename
     done |= set(joining)
+    lead: Rename | None = None
     if not runs and joining:
         # With no writer of its own, the folder's runs are told by whoever wrote most of them.
-        lead = max(joining, key=lambda p: (p.name.lower() in TRAINING, _points(joining[p][0])))
-        runs, rename = joining.pop(lead)
-        for plan in runs:
-            plan.folder = folder
-            _rename(plan, rename)
+        most = max(joining, key=lambda p: (p.name.lower() in TRAINING, _points(joining[p][0])))
+        runs, lead = joining.pop(most)
     alone: list[Plan] = []
     for found, rename in joining.values():
         for plan in found:
             home = _home(runs, plan)
             if home is None:
                 alone.append(plan)
-            else:
-                _rename(plan, rename)
-                home.writers += plan.writers
+                continue
+            if lead is not None and home.folder != folder:
+                _rename(home, lead)
+                home.folder = folder
+            _rename(plan, rename)
+            home.writers += plan.writers
     return runs + alone
 
 
