@@ -64,7 +64,7 @@ def picture(
         The picture, or None where there is nothing to draw or plotext cannot be imported.
     """
     finite = np.isfinite(values)
-    if finite.sum() < 2 or len(np.unique(steps[finite])) < 2:
+    if finite.sum() < 2 or np.ptp(steps[finite]) == 0:
         return None
     try:
         import plotext
@@ -82,11 +82,16 @@ def picture(
     figure.clear.all()
     figure.theme("colorless")
     figure.plot_size(width, height)
-    for part in _lines(finite, attempts):
+    parts = _lines(finite, attempts)
+    joined = len(parts) <= MOST_LINES
+    if not joined:  # so many attempts that only points can show them all
+        rows = np.flatnonzero(finite)
+        parts = [rows[np.argsort(steps[rows], kind="stable")]]
+    for part in parts:
         x, y = _thinned(steps[part], values[part], low, high, width * _DOTS)
         marker = "*" if ascii_only else "braille"
         line = figure.signal(x.tolist(), np.clip(y, bottom, top).tolist(), marker=marker).lines(
-            len(x) > 1
+            joined and len(x) > 1
         )
         figure.draw(line)
     figure.ruler(0, 0).lim(low, high)
@@ -126,14 +131,15 @@ def _lines(finite: np.ndarray, attempts: np.ndarray) -> list[np.ndarray]:
         return [np.arange(start, stop) for start, stop in pieces]
     rows = np.flatnonzero(finite)
     breaks = np.flatnonzero(np.diff(attempts[rows]) != 0) + 1
-    return np.split(rows, breaks)[-MOST_LINES:]
+    return np.split(rows, breaks)
 
 
 def _pieces(finite: np.ndarray, attempts: np.ndarray) -> list[tuple[int, int]]:
     """Return the half-open ranges of finite values that belong to one attempt."""
     breaks = np.flatnonzero(np.diff(attempts) != 0) + 1
     edges = np.flatnonzero(np.diff(finite.astype(np.int8)) != 0) + 1
-    cuts = [0, *np.unique(np.concatenate([breaks, edges])).tolist(), len(finite)]
+    inner = np.sort(np.concatenate([breaks, edges]))
+    cuts = [0, *inner.tolist(), len(finite)]
     return [(a, b) for a, b in pairwise(cuts) if b > a and finite[a]]
 
 
