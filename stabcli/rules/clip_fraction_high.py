@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, trailing
+from stabcli.levels import centred, lasting
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
@@ -47,7 +47,7 @@ def clip_fraction_high(run: Run, *, most: float = 0.3, rows: int = 10) -> Iterat
         if len(signal) < rows:
             continue
         looked = True
-        smooth = trailing(signal.values, 5, 1)
+        smooth = centred(signal.values, 5)
         for first, last in lasting(smooth > most, rows, gap=5):
             peak = first + int(np.argmax(smooth[first : last + 1]))
             yield finding(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, trailing
+from stabcli.levels import centred, lasting
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
@@ -52,7 +52,7 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
         if len(signal) < rows:
             continue
         looked = True
-        smooth = trailing(signal.values, 5, 1)
+        smooth = centred(signal.values, 5)
         shares = metric == "dead_group_fraction"
         dead = smooth > most if shares else np.abs(smooth) < 1e-9
         for first, last in lasting(dead, rows, gap=5):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, trailing
+from stabcli.levels import centred, lasting, trailing
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, signals
@@ -78,7 +78,7 @@ def entropy_collapse(
         limit = share * level
         if level >= 2 * floor and not summed:
             limit = max(limit, floor)
-        smooth = trailing(signal.values, 5, 1)
+        smooth = centred(signal.values, 5)
         for first, last in lasting(smooth <= limit, rows, gap=5):
             peak = first + int(np.argmin(smooth[first : last + 1]))
             low = float(smooth[peak])

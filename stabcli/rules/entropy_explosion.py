@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, noise, trailing
+from stabcli.levels import centred, lasting, noise
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, slope
@@ -59,7 +59,7 @@ def entropy_explosion(
         looked = True
         start = np.concatenate([signal.inherited, signal.values])[:START]
         level = float(np.median(start))
-        smooth = trailing(signal.values, 5, 1)
+        smooth = centred(signal.values, 5)
         summed = level > 10
         high = (smooth >= ratio * level) & (smooth >= level + 0.3)
         if not summed:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, trailing
+from stabcli.levels import centred, lasting
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
@@ -54,7 +54,7 @@ def expert_imbalance(
         if len(signal) < rows:
             continue
         looked = True
-        level = trailing(signal.values, smooth, 1)
+        level = centred(signal.values, smooth)
         warm = warmup_end(run, signal.attempt)
         for first, last in lasting(level >= ratio, rows, gap=smooth):
             peak = first + int(np.argmax(signal.values[first : last + 1]))

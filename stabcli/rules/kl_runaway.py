@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import lasting, trailing
+from stabcli.levels import centred, lasting, trailing
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
@@ -64,7 +64,7 @@ def kl_runaway(
         looked = True
         values = np.concatenate([signal.inherited, signal.values])
         start = len(signal.inherited)
-        smooth = trailing(values, 5, 1)
+        smooth = centred(values, 5)
         level = np.full(len(values), np.nan)
         # The five rows of the smoothed value are no part of the level that it is compared with.
         level[5:] = trailing(values, before, 10)[:-5]

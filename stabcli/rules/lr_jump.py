@@ -131,8 +131,9 @@ def _restarted(
     run: Run, earlier: list[Signal], signal: Signal, differs: float
 ) -> Iterator[Finding]:
     """Compare with the attempt before at the same steps, or just before where there are none."""
-    parent = next((p for p in reversed(earlier) if p.steps[0] < signal.steps[0]), None)
-    if parent is None or len(parent) < 2:
+    # Fewer than three rows before it: a run of its own, written into the same file.
+    parent = next((p for p in reversed(earlier) if (p.steps < signal.steps[0]).sum() > 2), None)
+    if parent is None:
         return
     expected = np.interp(signal.steps, parent.steps, parent.values)
     shared = signal.steps <= parent.steps[-1]

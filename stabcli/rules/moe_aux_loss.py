@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import balanced_aux_loss, lasting, trailing
+from stabcli.levels import balanced_aux_loss, centred, lasting
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
@@ -68,7 +68,7 @@ def moe_aux_loss(
         at, share = part.rows[keep], part.values[keep] / balanced
         if len(share) < rows:
             continue
-        level = trailing(share, smooth, 1)
+        level = centred(share, smooth)
         warm = part.steps[keep] <= warmup_end(run, part.attempt)
         for first, last in lasting(level >= warning, rows, gap=smooth):
             peak = first + int(np.argmax(share[first : last + 1]))

@@ -56,11 +56,8 @@ def repeated_data(
     )
     looked = False
     for at, signal in enumerate(parts):
-        parent = (
-            next((p for p in reversed(parts[:at]) if len(p) and p.steps[0] < signal.steps[0]), None)
-            if len(signal)
-            else None
-        )
+        first = int(signal.steps[0]) if len(signal) else -1
+        parent = next((p for p in reversed(parts[:at]) if len(p) and p.steps[0] < first), None)
         if parent is None:
             continue
         _, mine, theirs = np.intersect1d(signal.steps, parent.steps, return_indices=True)

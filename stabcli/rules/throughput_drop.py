@@ -28,6 +28,7 @@ def throughput_drop(
     error: float = 0.3,
     rows: int = 20,
     stall: float = 0.35,
+    lost: float = 5.0,
     startup: int = 3,
 ) -> Iterator[Finding]:
     """Training gets slower and stays slower, or stands still for a while.
@@ -36,11 +37,13 @@ def throughput_drop(
     Two things, in the tokens per second, else the tokens per second and GPU, else the inverse of
     the step time. A lasting drop: the median speed falls by ``drop`` against the 200 rows before,
     or by ``slide`` against the best such level so far, for at least ``rows`` rows, and six times
-    further than such medians wander in this run: a warning, from ``error`` on an error. A stall:
-    fewer than ``rows`` rows at less than ``stall`` of the usual speed, six standard deviations
-    of single rows below it: a warning. Left out are the first rows of an attempt, rows of
-    evaluations and checkpoints, dips that recur at a fixed distance, and the last row, which
-    holds the final checkpoint. A change of batch size or number of GPUs begins anew.
+    further than such medians wander in this run: a warning, from ``error`` on an error, and a
+    notice where it costs less time than ``lost`` rows take. A stall: fewer than ``rows`` rows at
+    less than ``stall`` of the usual speed, six standard deviations of single rows below it: a
+    warning, and a notice where it is one row at a multiple of 500 steps, as checkpoints are. Left
+    out are the first rows of an attempt, rows of evaluations and known checkpoints, dips that
+    recur at a fixed distance, and the last row, which holds the final checkpoint. A change of
+    batch size or number of GPUs begins anew.
 
     ## Why it matters
     A run that is 6 % slower costs 6 % more, and nothing in the loss shows it. One slow node sets
@@ -60,6 +63,7 @@ def throughput_drop(
     slide: Least relative fall against the best level so far.
     error: Relative fall from which a drop is an error.
     rows: Rows a drop must last; shorter ones are stalls.
+    lost: Time that a drop must cost, in rows at the usual speed, to be more than a notice.
     stall: Share of the usual speed below which a row is a stall.
     startup: Rows at the start of each attempt that are left out, at least.
 
@@ -84,12 +88,19 @@ def throughput_drop(
             total += len(segment.speed)
             quiet = np.ones(len(segment.speed), bool)
             for first, last in _stalls(segment, stall, rows):
+                alone = first == last and round_step(run, int(segment.rows[first]))
                 quiet[first : last + 1] = False
                 peak = first + int(np.argmin(segment.speed[first : last + 1]))
                 usual = float(segment.usual[peak])
                 ratio = float(np.exp(segment.speed[peak] - usual))
                 found = _finding(
-                    run, metric, segment.rows, (first, last, peak), usual, ("stall",), "warning"
+                    run,
+                    metric,
+                    segment.rows,
+                    (first, last, peak),
+                    usual,
+                    ("stall",),
+                    "notice" if alone else "warning",
                 )
                 stalls.append((found, stall / ratio))
             kept = np.flatnonzero(quiet & ~segment.explained)
@@ -97,6 +108,9 @@ def throughput_drop(
                 inside = np.arange(first, last + 1)
                 peak = int(inside[np.argmin(centred(segment.speed[inside], 9))])
                 grave = depth >= -np.log1p(-error)
+                plain = inside[~segment.explained[inside]]
+                cost = float(np.expm1(level - segment.speed[plain]).sum())
+                severity: Severity = "error" if grave else "warning"
                 yield _finding(
                     run,
                     metric,
@@ -104,7 +118,7 @@ def throughput_drop(
                     (first, last, peak),
                     level,
                     (),
-                    "error" if grave else "warning",
+                    severity if cost >= lost else "notice",
                     value=level - depth,
                     score=depth / -float(np.log1p(-drop)),
                 )
@@ -175,11 +189,18 @@ def _explained(run: Run, rows: np.ndarray, steps: np.ndarray, away: np.ndarray) 
     if saved is not None and isinstance(saved.value, tuple):
         explained |= np.isin(steps // interval, np.asarray(saved.value) // interval)
     low = away < -max(0.05, 4.0 * noise(away))
-    dips = [first for first, last in lasting(low, 1) if last - first < 3]
-    at = (steps - steps[0]) // interval
-    for first in np.asarray(dips, np.int64)[on_a_grid(steps[dips] // interval, int(at[-1]) + 1)]:
-        explained[first : first + 3] |= low[first : first + 3]
+    for depth in (0.0, -0.7):  # deep ones once more by themselves: checkpoints among hiccups
+        short = [f for f, last in lasting(low & (away < depth), 1) if last - f < 3]
+        dips = np.asarray(short, np.int64)
+        for first in dips[on_a_grid(steps[dips] // interval, int(steps[-1]) // interval + 1)]:
+            explained[first : first + 3] |= low[first : first + 3]
     return explained
+
+
+def round_step(run: Run, row: int) -> bool:
+    """Say whether a row stands at a multiple of 500 steps, or just after, where rows are close."""
+    interval = run.log_interval or 1
+    return interval <= 10 and int(run.frame["step"][row]) % 500 in {0, 1, interval}
 
 
 def _stalls(segment: _Segment, stall: float, rows: int) -> list[tuple[int, int]]:

@@ -218,7 +218,7 @@ def test_clip_fraction():
     found = findings(make_run(**columns), "clip-fraction-high")
 
     assert [f.severity for f in found] == ["warning"]
-    assert (found[0].first, found[0].last) == (103, 152)
+    assert (found[0].first, found[0].last) == (101, 150)
 
 
 def test_dead_groups():

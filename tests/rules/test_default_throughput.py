@@ -169,6 +169,26 @@ def test_stall_is_a_warning(rows):
     ]
 
 
+def test_short_shallow_drop_is_a_notice():
+    """6 % for 40 rows costs less than three rows: worth a notice."""
+    x = speed(seed=15, noise=0.005)
+    x[1000:1040] *= 0.94
+
+    assert [f.severity for f in findings(make_run(tokens_per_second=x), "throughput-drop")] == [
+        "notice"
+    ]
+
+
+def test_single_slow_row_at_a_round_step_is_a_notice():
+    """One slow row at step 1,000 may be the checkpoint; the same row at step 1,017 may not."""
+    x, y = speed(1300, 16), speed(1300, 16)
+    x[999] *= 0.05
+    y[1016] *= 0.05
+
+    assert grave(make_run(tokens_per_second=x)) == []
+    assert [f.first for f in grave(make_run(tokens_per_second=y))] == [1017]
+
+
 def test_stall_in_a_log_of_ten_rows():
     """A stall is seen in a run of ten rows, past its start."""
     x = speed(10, 12)
