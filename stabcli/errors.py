@@ -2,7 +2,7 @@
 
 * StabError                  where, what is wrong, what to do: one line
   x LogError                 the log cannot be used
-    + UnknownFormat          no reader, or more than one, claims the file
+    + UnknownFormat          no reader claims the file
   x SettingError             a flag or a setting is wrong
   x ReplayError              the checkpoint or the batch cannot be replayed
 """
@@ -19,7 +19,7 @@ class LogError(StabError):
 
 
 class UnknownFormat(LogError):
-    """No reader, or more than one, claims the file."""
+    """No reader claims the file."""
 
 
 class SettingError(StabError):

@@ -82,8 +82,9 @@ def read_runs(
         ``UnknownFormat`` for files that are no logs, another ``LogError`` for broken ones.
 
     Raises:
-        LogError: A log cannot be read, or a pattern matches nothing.
-        UnknownFormat: No reader claims a log, or more than one does.
+        LogError: A log cannot be read, more than one reader claims it, or a pattern matches
+            nothing.
+        UnknownFormat: No reader claims a log.
     """
     options = options or Options()
     runs: list[Run] = []
@@ -121,7 +122,7 @@ def _choose(source: Source, format_name: str | None) -> Reader | None:
         return claimed[0]
     if claimed:
         names = " and ".join(r.name for r in claimed)
-        raise UnknownFormat(f"{source.shown}: {names} both claim it: choose one with --reader")
+        raise LogError(f"{source.shown}: {names} both claim it: choose one with --reader")
     if source.is_folder:
         return None
     known = ", ".join(r.name for r in readers)

@@ -110,6 +110,21 @@ def test_folder_without_logs_is_no_verdict(stabcli: Stabcli):
     assert "no log in this folder" in result.err
 
 
+def test_log_that_two_readers_claim(stabcli: Stabcli, monkeypatch: pytest.MonkeyPatch):
+    """In a folder too, a log with two claims is no file to be passed by: choose a reader."""
+    from stabcli.readers import Reader, readers
+
+    twin = Reader(lambda source: iter(()), lambda source: not source.is_folder, "a test")
+    list(readers)
+    monkeypatch.setitem(readers._entries, "twin", twin)
+    (stabcli.folder / "runs").mkdir()
+    stabcli.healthy("runs/a.jsonl")
+    result = stabcli("scan", "runs")
+
+    assert (result.status, result.out) == (2, "")
+    assert "both claim it: choose one with --reader" in result.err
+
+
 def test_pattern_that_matches_nothing(stabcli: Stabcli):
     """An empty pattern is an error, not an empty success."""
     result = stabcli("scan", "runs/*.jsonl")
