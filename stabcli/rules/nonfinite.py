@@ -15,9 +15,12 @@ TRAINED_ON = ("loss", "objective_loss", "loss_max")
 MODEL = ("val_loss", "aux_loss", "z_loss", "entropy", "token_entropy", "kl")
 """Other metrics computed from the model itself: NaN there is an error."""
 
+SCATTERED = "scattered"
+"""Tag of a finding whose non-finite values lie all over it."""
+
 
 @rule(presets=("default",), since="0.1.0")
-def nonfinite(run: Run, *, skips: int = 2, join: int = 10) -> Iterator[Finding]:
+def nonfinite(run: Run, *, skips: int = 2, join: int = 10, many: int = 20) -> Iterator[Finding]:
     """A logged value is NaN or infinite.
 
     ## What it finds
@@ -43,6 +46,7 @@ def nonfinite(run: Run, *, skips: int = 2, join: int = 10) -> Iterator[Finding]:
     ## Settings
     skips: Rows in a row that a loss scaler may skip with a non-finite gradient norm.
     join: Rows between two non-finite values that still belong to one finding.
+    many: Stretches of one column beyond which they are one finding, tagged as scattered.
 
     ## Example
     $ stabcli scan sample_logs/csv/diverged_metrics.csv --rule nonfinite --format brief
@@ -64,7 +68,11 @@ def nonfinite(run: Run, *, skips: int = 2, join: int = 10) -> Iterator[Finding]:
             bad = ~np.isfinite(signal.values)
             if metric == "loss" and "hidden" in run.frame.columns:
                 bad &= ~run.frame["hidden"].to_numpy()[signal.rows]
-            for first, last in stretches(bad, gap=join):
+            spans = stretches(bad, gap=join)
+            scattered = len(spans) > many
+            if scattered:
+                spans = [(spans[0][0], spans[-1][1])]
+            for first, last in spans:
                 yield finding(
                     run,
                     metric=metric,
@@ -72,6 +80,7 @@ def nonfinite(run: Run, *, skips: int = 2, join: int = 10) -> Iterator[Finding]:
                     peak=int(signal.rows[first]),
                     severity=_severity(signal, bad, first, last, skips),
                     value=float(signal.values[first]),
+                    tags=(SCATTERED, f"{int(bad.sum())}-rows") if scattered else (),
                 )
     yield from (found for column in run.left_out for found in _searched(column))
 

@@ -258,6 +258,15 @@ def test_nan_in_an_unknown_column_is_not_passed_by():
     assert (found.severity, found.metric, found.first) == ("warning", "my/own", 251)
 
 
+def test_nan_all_over_a_column_is_one_finding():
+    """A column that is NaN every fiftieth row is told of once, not forty times."""
+    columns = healthy(2000)
+    columns["mine"] = np.where(np.arange(2000) % 50 == 7, np.nan, 1.0)
+    (found,) = grave(make_run(**columns), "nonfinite")
+    assert (found.first, found.last) == (8, 1958)
+    assert found.tags == ("scattered", "40-rows")
+
+
 @pytest.mark.parametrize(("rows", "severity"), [(1, "warning"), (2, "warning"), (3, "error")])
 def test_gradient_that_overflows_for_a_step_or_two_is_a_skip(rows, severity):
     """A loss scaler skips one or two steps with an infinite gradient norm; three are a fault."""

@@ -1,0 +1,166 @@
+"""Endings: how an event ended, judged by the series that shows whether training goes well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from stabcli.rules import Finding
+from stabcli.run import Run
+from stabcli.series import SHORT, WINDOW, Signal, signals, spread
+from stabcli.units import Step
+
+Ending = Literal[
+    "fast-recovery", "slow-recovery", "new-basin", "diverged", "rolled-back", "unresolved"
+]
+ENDINGS: tuple[Ending, ...] = get_args(Ending)
+"""How an incident ended; ``unresolved`` where the log ends too soon to tell."""
+
+FAST_STEPS = 200
+"""Steps within which a recovery is fast (BLOOM's largest spike took 30)."""
+TOLERANCE = 0.02
+"""Relative distance to the level before, within which a series has recovered."""
+FAR = 0.5
+"""Relative distance to the level before, beyond which a series has diverged."""
+
+_COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
+"""What a rule computes a metric from where it was not logged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """How an event ended."""
+
+    ending: Ending
+    recovered: Step | None = None
+    """Step at which it was over."""
+    onset: Literal["instant", "gradual-onset"] | None = None
+    """Whether the level had been leaving its band before it was flagged; None if unknown."""
+
+
+class Judge:
+    """Says how the events of one run ended; keeps the series it judges by."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._interval = run.log_interval or 1
+        steps = run.frame["step"].to_numpy()
+        self._total = int(steps.max() - steps.min())
+        self._signals: dict[str, dict[int, Signal]] = {}
+
+    def ending(self, findings: Sequence[Finding], worst: Finding, *, numeric: bool) -> End:
+        """Say how the event of these findings ended.
+
+        Recovered is the first place past the last flagged row from which the median of the next
+        five rows (fewer where rows are far apart) is back within 2 %, or one robust standard
+        deviation, of the level before.
+        """
+        signal = self._signal(findings, worst, numeric=numeric)
+        if signal is None:
+            return End(ending="unresolved")
+        first, last = min(f.first for f in findings), max(f.last for f in findings)
+        steps, values = signal.steps, signal.values
+        start = int(np.searchsorted(steps, first))
+        horizon = max(min(max(self._total // 20, 1000), 5000), 20 * self._interval)
+        stop = int(np.searchsorted(steps, last + horizon, side="right"))
+        x = values[start:stop]
+        if not len(x):
+            return End(ending="unresolved")
+        before = np.concatenate([signal.inherited, values[max(0, start - WINDOW) : start]])
+        before = before[np.isfinite(before)]
+        level, width, sign = _before(before, x, worst)
+        onset = _onset(before, level, width)
+        last_bad = max(0, int(np.searchsorted(steps, last, side="right")) - 1 - start)
+        rows = min(5, max(1, 50 // self._interval))
+        recovered = _recovery(sign * x, sign * level + width, rows, last_bad)
+        if recovered is not None:
+            at = int(steps[start + recovered])
+            fast = at - first <= max(FAST_STEPS, 3 * self._interval)
+            return End(
+                ending="fast-recovery" if fast else "slow-recovery", recovered=at, onset=onset
+            )
+        if self._discarded(signal, start):
+            return End(ending="rolled-back", onset=onset)
+        if not np.isfinite(x[-max(4, len(x) // 4) :]).all():
+            return End(ending="diverged", onset=onset)
+        after = int(steps[start + len(x) - 1]) - int(steps[start + last_bad])
+        soon = stop >= len(values) and after < horizon // 2
+        if soon and len(x) - last_bad <= 20 and len(x) < 2 * WINDOW:
+            return End(ending="unresolved", onset=onset)
+        if numeric and _diverged(sign * x, sign * level, abs(level)):
+            return End(ending="diverged", onset=onset)
+        return End(ending="new-basin", onset=onset)
+
+    def _signal(
+        self, findings: Sequence[Finding], worst: Finding, *, numeric: bool
+    ) -> Signal | None:
+        """Return the series that says when an event was over: the loss where there is one."""
+        metric = worst.metric
+        of_model = any(f.metric in ("loss", "grad_norm") for f in findings)
+        if numeric and of_model and self._run.has("loss"):
+            metric = "loss"
+        if not self._run.has(metric):
+            metric = _COMPUTED_FROM.get(metric, metric)
+        if metric not in self._signals:
+            parts = signals(self._run, metric) if self._run.has(metric) else []
+            self._signals[metric] = {s.attempt: s for s in parts}
+        return self._signals[metric].get(worst.attempt)
+
+    def _discarded(self, signal: Signal, start: int) -> bool:
+        """Say whether a later attempt went back past the row at which the event began."""
+        return bool(self._run.frame["discarded"][int(signal.rows[start])])
+
+
+def _before(before: np.ndarray, x: np.ndarray, worst: Finding) -> tuple[float, float, float]:
+    """Return level and spread before an event, and the direction in which it is worse."""
+    if len(before) >= 3:
+        level = float(np.median(before[-SHORT:]))
+        width = spread(np.diff(before[-WINDOW:])) / np.sqrt(2) if len(before) > 4 else 0.0
+    elif worst.expected is not None and np.isfinite(worst.expected):
+        level, width = float(worst.expected), 0.0
+    else:
+        finite = x[np.isfinite(x)]
+        level, width = (float(np.min(finite)) if len(finite) else float("nan")), 0.0
+    falls = worst.expected is not None and np.isfinite(worst.value) and worst.value < worst.expected
+    return level, max(width, TOLERANCE * abs(level)), (-1.0 if falls else 1.0)
+
+
+def _recovery(ahead: np.ndarray, limit: float, rows: int, last_bad: int) -> int | None:
+    """Return the first index past ``last_bad`` from which ``rows`` values are below the limit."""
+    rest = ahead[last_bad + 1 :]
+    if not np.isfinite(limit) or len(rest) < rows:
+        return None
+    windows = sliding_window_view(np.where(np.isfinite(rest), rest, np.inf), rows)
+    back = np.isfinite(windows).all(axis=1)
+    back &= np.sort(windows, axis=1)[:, rows // 2] <= limit
+    found = np.flatnonzero(back)
+    return last_bad + 1 + int(found[0]) if len(found) else None
+
+
+def _onset(
+    before: np.ndarray, level: float, width: float
+) -> Literal["instant", "gradual-onset"] | None:
+    """Say whether the level had been leaving its band for a while before it was flagged."""
+    if len(before) <= SHORT or not np.isfinite(level):
+        return None
+    recent, earlier = before[-20:], before[-WINDOW:-20]
+    if len(earlier) < SHORT:
+        return "instant"
+    middle = float(np.median(earlier))
+    gradual = float(np.median(recent)) > middle + 1.5 * width and level > middle
+    return "gradual-onset" if gradual else "instant"
+
+
+def _diverged(x: np.ndarray, level: float, size: float) -> bool:
+    """Say whether a series that did not recover is far away from its level, or still leaving."""
+    tail = x[-max(4, len(x) // 4) :]
+    if np.median(tail) - level > FAR * size:
+        return True
+    half = len(x) // 2
+    early, late = x[:half], x[half:]
+    early, late = early[np.isfinite(early)], late[np.isfinite(late)]
+    return len(early) > 2 and bool(np.median(late) - np.median(early) > TOLERANCE * size)
