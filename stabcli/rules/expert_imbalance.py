@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import centred, lasting
-from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 
@@ -21,7 +21,8 @@ def expert_imbalance(
     ## What it finds
     Load of the busiest expert over the mean load, as a median of ``smooth`` rows, of at least
     ``ratio`` for ``rows`` rows: a warning. An error where the number of experts is known and one
-    of them gets ``share`` of all tokens. During warm-up an error counts as a warning.
+    of them gets ``share`` of all tokens. During warm-up, when routers have yet to find their
+    balance, everything counts one degree less.
 
     ## Why it matters
     The layer is as slow as its busiest expert; tokens beyond its capacity are dropped or cost
@@ -67,7 +68,7 @@ def expert_imbalance(
                 metric="expert_load_ratio",
                 rows=(int(signal.rows[first]), int(signal.rows[last])),
                 peak=int(signal.rows[peak]),
-                severity="warning" if early else severity,
+                severity=SEVERITIES[SEVERITIES.index(severity) - 1] if early else severity,
                 value=float(signal.values[peak]),
                 expected=1.0,
                 score=float(np.max(level[first : last + 1]) / ratio),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import balanced_aux_loss, centred, lasting
-from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 
@@ -23,7 +23,7 @@ def moe_aux_loss(
     rows: at least ``warning`` or ``error`` times that value for ``rows`` rows. The balanced value
     is the coefficient times 1 (Megatron, OLMo) or times the experts per token (transformers);
     of those that of the run's facts that is nearest to its first 200 rows, or the median of those
-    rows where nothing is known. During warm-up an error counts as a warning.
+    rows where nothing is known. During warm-up everything counts one degree less.
 
     ## Why it matters
     The router sends most tokens to a few experts. The others learn nothing, tokens beyond the
@@ -74,8 +74,8 @@ def moe_aux_loss(
             peak = first + int(np.argmax(share[first : last + 1]))
             grave = lasting(level[first : last + 1] >= error, rows)
             severity: Severity = "error" if grave else "warning"
-            if warm[last] and severity == "error":
-                severity = "warning"
+            if warm[last]:
+                severity = SEVERITIES[SEVERITIES.index(severity) - 1]
             yield finding(
                 run,
                 metric="aux_loss",

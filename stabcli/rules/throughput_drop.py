@@ -63,8 +63,8 @@ def throughput_drop(
     slide: Least relative fall against the best level so far.
     error: Relative fall from which a drop is an error.
     rows: Rows a drop must last; shorter ones are stalls.
-    lost: Time that a drop must cost, in rows at the usual speed, to be more than a notice.
     stall: Share of the usual speed below which a row is a stall.
+    lost: Time that a drop must cost, in rows at the usual speed, to be more than a notice.
     startup: Rows at the start of each attempt that are left out, at least.
 
     ## Example

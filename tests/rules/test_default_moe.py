@@ -130,3 +130,13 @@ def test_one_expert_for_all():
     assert [f.severity for f in found] == ["warning"]
     assert [f.severity for f in known] == ["error"]
     assert found[0].value == 7.0
+
+
+@pytest.mark.parametrize("rule", ["moe-aux-loss", "expert-imbalance"])
+def test_warm_up_counts_one_degree_less(rule):
+    """Routers that start unbalanced and find their balance within warm-up are worth a notice."""
+    rate = np.minimum(np.arange(1000) / 100, 1.0)
+    start = np.exp(-np.arange(1000) / 40)
+    run = make_run(aux_loss=1.02 + start, expert_load_ratio=1.7 + 4 * start, learning_rate=rate)
+
+    assert [(f.severity, f.tags) for f in findings(run, rule)] == [("notice", ("warm-up",))]
