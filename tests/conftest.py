@@ -4,6 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("stabcli", deadline=None)  # no test is about time
+settings.load_profile("stabcli")
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_logs"
