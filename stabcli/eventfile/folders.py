@@ -130,15 +130,14 @@ def is_event_name(name: str) -> bool:
 
 
 def plans(top: Path) -> Iterator[Plan]:
-    """Yield the runs in a folder and the folders below it.
-
-    Raises:
-        OSError: A file cannot be read.
-    """
+    """Yield the runs in a folder and the folders below it; what cannot be read is noted."""
     tree: dict[Path, list[Path]] = {}
     left: list[str] = []
-    for walked, inner, names in os.walk(top):
-        inner[:] = sorted(n for n in inner if not n.startswith("."))
+    seen = {os.path.realpath(top)}
+    for walked, inner, names in os.walk(top, followlinks=True):
+        folders = {n: os.path.realpath(Path(walked, n)) for n in sorted(inner) if n[0] != "."}
+        inner[:] = [n for n, real in folders.items() if real not in seen]
+        seen.update(folders.values())
         shown = sorted(Path(walked, n) for n in names if not n.startswith("."))
         tree[Path(walked)] = [path for path in shown if is_event_name(path.name)]
         left += [str(p.relative_to(top)) for p in shown if not is_event_name(p.name)]
@@ -248,7 +247,12 @@ def _home(runs: Sequence[Plan], guest: Plan) -> Plan | None:
 
 def _opened(paths: Sequence[Path], notes: list[str]) -> list[Opened]:
     """Read the files, and leave out those without a scalar."""
-    files = [Opened(path=path, events=read_events(path)) for path in paths]
+    files: list[Opened] = []
+    for path in paths:
+        try:
+            files.append(Opened(path=path, events=read_events(path)))
+        except OSError as error:
+            notes.append(f"{path.name} cannot be read ({error.strerror or error}): left out")
     for file in files:
         if not file.events.points:
             damaged = len(file.events.damaged)

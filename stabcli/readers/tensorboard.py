@@ -74,18 +74,26 @@ def matches(source: Source) -> bool:
     if not source.is_folder:
         named = is_event_name(source.name) and b"\0" in source.head
         return named or starts_like_events(source.head)
-    entries = [p for p in source.path.iterdir() if not p.name.startswith(".")]
+    entries = _entries(source.path)
     if any(p.name.endswith(".wandb") for p in entries):
         return False
-    if any(is_event_name(p.name) and p.is_file() for p in entries):
+    if _holds_events(source.path):
         return True
     inner = [p for p in entries if p.is_dir() and _holds_events(p)]
     pair = [p for p in inner if p.name.lower() in TRAINING | HELD_OUT]
     return len(pair) > 1 or (bool(inner) and len(inner) == len(entries))
 
 
+def _entries(folder: Path) -> list[Path]:
+    """Return what lies in a folder, hidden things apart; nothing where it cannot be looked into."""
+    try:
+        return [p for p in folder.iterdir() if not p.name.startswith(".")]
+    except OSError:
+        return []
+
+
 def _holds_events(folder: Path) -> bool:
-    return any(is_event_name(p.name) and p.is_file() for p in folder.iterdir())
+    return any(is_event_name(p.name) and p.is_file() for p in _entries(folder))
 
 
 @reader(matches, writes="TensorBoard, and all that log to it (torch, TensorFlow, Megatron, HF, …)")
@@ -172,8 +180,8 @@ def _column_name(tag: str) -> str:
 def _name(plan: Plan, source: Source) -> str:
     if not source.is_folder:
         return source.name
-    top = source.path.resolve()
-    name = "/".join((top.name, *plan.folder.resolve().relative_to(top).parts))
+    inner = plan.folder.relative_to(source.path).parts
+    name = "/".join((source.path.resolve().name, *inner))
     return name if plan.alone else f"{name}/{plan.files[0].path.name}"
 
 

@@ -195,3 +195,18 @@ def test_damage_in_one_of_several_files_names_it(tmp_path):
     assert bad.count == 1
     assert bad.first[0][0] == 11
     assert bad.first[0][1].startswith(f"{name(9, 'host.2')}, byte")
+
+
+def test_links_are_followed_once(tmp_path):
+    """A linked folder is read, one that leads back is not, and a broken link is named."""
+    write(tmp_path / "else" / "run", name(0), log_of(losses(range(10))))
+    top = tmp_path / "top"
+    top.mkdir()
+    (top / "linked").symlink_to(tmp_path / "else" / "run")
+    (top / "loop").symlink_to(top)
+    (top / "linked" / name(5)).symlink_to(tmp_path / "gone")
+
+    found = readings(top)
+
+    assert [r.name for r in found] == ["top/linked"]
+    assert found[0].notes == (f"{name(5)} cannot be read (No such file or directory): left out",)
