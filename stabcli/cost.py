@@ -67,6 +67,8 @@ class CostReport:
 
     incidents: tuple[Cost, ...] = ()
     """What each incident threw away, in the incidents' order; spans may overlap."""
+    at_stake: tuple[Cost, ...] = ()
+    """What each warning that never recovered would have thrown away, had it been an error."""
     total: Cost = field(default_factory=Cost)
     """Everything wasted, over disjoint rows and gaps: nothing counts twice."""
     all: Cost = field(default_factory=Cost)
@@ -99,6 +101,7 @@ def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
     fit = efficiency(run, book.tokens, book.gpu_seconds, dict(book.sources)["gpu_hours"])
     report = CostReport(
         incidents=tuple(_of_incident(run, i, book) for i in incidents),
+        at_stake=tuple(_at_stake(run, i, book) for i in incidents),
         total=total,
         all=everything,
         goodput=_share(productive, everything),
@@ -238,6 +241,12 @@ def _of_incident(run: Run, incident: Incident, book: Ledger) -> Cost:
     return cost_of_rows(book, damage.thrown_away)
 
 
+def _at_stake(run: Run, incident: Incident, book: Ledger) -> Cost:
+    """Price what followed a warning that never recovered; it is not part of any total."""
+    damage = spoiled(run, incident, ("warning",)) if incident.recovered is None else None
+    return _none(book) if damage is None else cost_of_rows(book, damage.rows)
+
+
 def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:
     notes = []
     if not any(c.gpu_hours is not None for c in classes.values()):
@@ -262,6 +271,7 @@ def _with_money(report: CostReport, per_hour: float) -> CostReport:
     return replace(
         report,
         incidents=tuple(paid(c) for c in report.incidents),
+        at_stake=tuple(paid(c) for c in report.at_stake),
         total=paid(report.total),
         all=paid(report.all),
         classes=tuple((name, paid(c)) for name, c in report.classes),

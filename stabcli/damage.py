@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 
 from stabcli.incidents import Incident
-from stabcli.rules import STATISTIC
+from stabcli.rules import STATISTIC, Severity
 from stabcli.run import Run
 from stabcli.series import SHORT, signals
 from stabcli.units import Step
 
 TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
 """Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
-GRAVE: Final = ("error", "critical")
+GRAVE: Final[tuple[Severity, ...]] = ("error", "critical")
 """Severities that spoil rows."""
 BACK_ROWS = 5
 """Rows whose median must be back at the level before."""
@@ -34,13 +34,13 @@ class Damage:
     """``rows``, and what was discarded with them by going back to before the onset."""
 
 
-def spoiled(run: Run, incident: Incident) -> Damage | None:
+def spoiled(run: Run, incident: Incident, counted: tuple[Severity, ...] = GRAVE) -> Damage | None:
     """Return what an incident spoiled; None where it spoiled no training.
 
     A run that slowed down spoiled nothing, and neither did a warning: what is not at least an
-    error may be worth a look, but the steps were not lost by it.
+    error may be worth a look, but the steps were not lost by it; ``counted`` says otherwise.
     """
-    if STATISTIC in incident.tags or incident.severity not in GRAVE:
+    if STATISTIC in incident.tags or incident.severity not in counted:
         return None
     steps = run.frame["step"].to_numpy()
     own = run.frame["attempt"].to_numpy() == incident.attempt
@@ -79,7 +79,7 @@ def onset(incident: Incident) -> Step:
     learnt. The steps lost are those after it, so that a spike seen at step a and a stop at step
     b make b - a lost steps, however often the run was logged.
     """
-    grave = [f for f in incident.findings if f.severity in GRAVE]
+    grave = [f for f in incident.findings if f.severity in GRAVE] or list(incident.findings)
     told = [f for f in grave if f.metric in TRAINED and f.metric != "grad_norm"]
     return min(f.first for f in told or grave)
 

@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stabcli.cost import Cost, price
+from stabcli.ledger import steps_of_rows
 from tests.ledgers import START, make_run, steady
 
 
@@ -253,3 +256,13 @@ def test_elapsed_time_holds_the_start():
     report = price(make_run(run, flags={"gpus": 1}), ())
 
     assert cost_of(report, "downtime").gpu_hours * 3600 == pytest.approx(60)
+
+
+@given(st.integers(1, 50), st.integers(1, 5000))
+def test_rows_stand_for_all_steps_between(every, rows):
+    """The steps of the rows add up to the last step, counted from the beginning."""
+    step = np.arange(1, min(rows, 200) + 1) * every
+    run = make_run({"step": step, "loss": np.full(len(step), 2.0)})
+    total = int(steps_of_rows(run).sum())
+
+    assert total == (step[-1] if len(step) > 1 else 1)

@@ -19,6 +19,9 @@ from stabcli.units import count, duration, number, percent, printable
 Entry = tuple[str, str]
 """A label and a paragraph."""
 
+SHOWN = 3
+"""Warnings whose price is shown."""
+
 _PLAIN = (("…", "..."), ("×", "x"), ("·", "-"))
 
 
@@ -163,8 +166,20 @@ def remedies(b: Bill) -> list[Entry]:
         rows.append(("", f"would not have tripped: {', '.join(silent)}"))
     if blind:
         rows.append(("", f"could not look: {', '.join(blind)}"))
+    rows += _at_stake(b)
     rows += _saving(b)
     rows += _ways_back(b)
+    return rows
+
+
+def _at_stake(b: Bill) -> list[Entry]:
+    """Price the warnings that never recovered: what they cost if they were real."""
+    d = b.diagnosis
+    found = [(i, c) for i, c in zip(d.incidents, d.cost.at_stake, strict=True) if c.steps]
+    rows = []
+    for i, cost in sorted(found, key=lambda pair: -pair[1].steps)[:SHOWN]:
+        what = f"{i.rule} ({i.severity}) from step {i.first:,}: {_words.price(cost)}"
+        rows.append(("at stake", f"{what} if it is real; not counted as wasted"))
     return rows
 
 

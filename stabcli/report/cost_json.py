@@ -66,9 +66,12 @@ def _bill(b: Bill) -> dict[str, Any]:
                 "last": i.last,
                 "recovered": i.recovered,
                 "cost": _cost(c),
+                "at_stake": _cost(stake),
                 "plans": [_plan(p) for p in ways],
             }
-            for i, c, ways in zip(d.incidents, cost.incidents, d.plans, strict=True)
+            for i, c, stake, ways in zip(
+                d.incidents, cost.incidents, cost.at_stake, d.plans, strict=True
+            )
         ],
         "what_if": [_outcome(o) for o in b.what_if],
         "breakers": [_outcome(o) for o in b.breakers],
