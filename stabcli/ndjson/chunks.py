@@ -11,7 +11,7 @@ from typing import IO
 
 import numpy as np
 
-CHUNK = 16 << 20
+CHUNK = 4 << 20
 """Bytes read at once; a chunk is longer only by the rest of its last line."""
 LONGEST_LINE = 64 << 20
 """Bytes of a line that is still read. No logged step is longer; what is, is no log."""

@@ -74,19 +74,21 @@ def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
 
 def settled(series: pl.Series, notes: list[str]) -> pl.Series:
     """Return text that is mostly numbers as numbers, and say how much of it is not."""
-    values = as_number(series)
-    if values is not None:
+    text = series.drop_nulls()
+    values = as_number(text)
+    if values is None:
+        numeric = text.str.contains(_NUMBER)
+        strange = text.filter(~numeric & ~text.str.contains(_MISSING))
+        if numeric.sum() <= len(strange):
+            return series
+        values = as_number(text.set(~numeric, None))
+        if values is None:
+            return series
+        notes.append(
+            f"column {series.name!r} holds text in {len(strange):,} of its rows, such as"
+            f" {str(strange[0])[:40]!r}: left out there"
+        )
+    if len(values) == len(series):
         return values
-    numeric = series.str.contains(_NUMBER)
-    strange = ~numeric & ~series.str.contains(_MISSING)
-    if not int(numeric.sum()) > int(strange.sum()) > 0:
-        return series
-    values = as_number(series.set((~numeric).fill_null(value=False), None))
-    if values is None or values.null_count() > series.len() - int(numeric.sum()):
-        return series
-    first = str(series.filter(strange.fill_null(value=False))[0])[:40]
-    notes.append(
-        f"column {series.name!r} holds text in {int(strange.sum()):,} of its rows, such as {first!r}:"
-        " left out there"
-    )
-    return values
+    empty = pl.Series(series.name, [None], pl.Float64).new_from_index(0, len(series))
+    return empty.scatter(series.is_not_null().arg_true(), values)

@@ -73,11 +73,10 @@ def _first_of_array(text: str) -> list[dict[str, Any]]:
 def _objects(source: Source, text: str) -> list[dict[str, Any]]:
     """Return the objects of the first lines, or none where most lines are something else."""
     lines = text.split("\n")
-    if len(source.head) >= HEAD_BYTES:
-        if len(lines) == 1:
-            with source.path.open("rb") as file:
-                first = file.readline(_FURTHER)
-                lines = decoded(first + file.read(HEAD_BYTES)).split("\n")
+    if len(source.head) >= HEAD_BYTES and len(lines) == 1:
+        with source.path.open("rb") as file:
+            first = file.readline(_FURTHER)
+            lines = decoded(first + file.read(HEAD_BYTES)).split("\n")
     if len(lines) > 1 and _object(lines[-1]) is None:
         lines.pop()  # cut short by the end of the head or of the file
     filled = [line for line in lines if line.strip("\0 \t\r")]
