@@ -1,0 +1,248 @@
+"""Which explanation is the shortest: a few IDs, a few stretches, or whole sequences.
+
+An explanation must be *necessary*: with its tokens cut out, what was out of the band is back in it,
+or at least 80 % of the excess is gone, and what the screen had flagged is mostly gone too. Of those
+that pass, the one that is said in the fewest bits is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from stabcli.replay.controls import Calibration
+from stabcli.replay.probes import Grid, Measurement
+from stabcli.replay.repair import Places, Repaired, Repairs, noise_factor
+from stabcli.replay.screening import Screened, places_of, rescored
+from stabcli.replay.verdict import Unit
+
+ENOUGH = 0.8
+"""Part of the excess an explanation must take away where the band is not reached."""
+MAX_RESIDUAL = 0.25
+"""Part of what was flagged that may stay flagged under an explanation by IDs."""
+BITS_A_TOKEN = 0.2
+"""Price of each token an explanation takes, so that a common ID is not blamed for a short stretch."""
+MAX_PART = 0.3
+"""Largest part of the batch an explanation by IDs may take: beyond it, cutting is no small repair."""
+SET_SIZES = (1, 2, 3, 4, 6, 8)
+"""Numbers of IDs tried together."""
+MIN_MASS = 0.04
+"""Part of the flagged strength an ID must hold to join a set of several."""
+MIN_INSIDE = 0.5
+"""Part of an ID's places that must be flagged for it to join a set of several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """By how much the batch is out of the band."""
+
+    loss: float
+    """Mean loss."""
+    grad_norm: float
+    """Gradient norm."""
+    count: int
+    """Targets."""
+    calibration: Calibration
+
+    @classmethod
+    def of(cls, m: Measurement, calibration: Calibration) -> Excess:
+        """Compare a measurement with the controls."""
+        count = int(m.live_BS.sum())
+        return cls(loss=m.loss, grad_norm=m.grad_norm or 0.0, count=count, calibration=calibration)
+
+    @property
+    def in_loss(self) -> bool:
+        """Whether the loss is out of the band."""
+        return not self.loss <= self.calibration.loss.limit
+
+    @property
+    def in_norm(self) -> bool:
+        """Whether the gradient norm is out of the band."""
+        return not self.grad_norm <= self.calibration.grad_norm.limit
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to explain."""
+        return self.in_loss or self.in_norm
+
+    def explained(self, fixed: Repaired) -> float:
+        """Part of the excess that a repair takes away; the smaller one where both are out.
+
+        The norm of fewer targets is brought to the noise of as many as the batch has.
+        """
+        parts = []
+        if self.in_loss:
+            parts.append((self.loss - fixed.loss) / (self.loss - self.calibration.loss.middle))
+        if self.in_norm and fixed.grad_norm is not None:
+            norm = fixed.grad_norm / noise_factor(self.count, fixed.targets)
+            usual = self.calibration.grad_norm.middle
+            parts.append((self.grad_norm - norm) / (self.grad_norm - usual))
+        return min(parts, default=0.0)
+
+    def settled(self, fixed: Repaired) -> bool:
+        """Whether a repair makes the batch normal."""
+        loss_fine = fixed.loss <= self.calibration.loss.limit
+        norm_fine = True
+        if fixed.grad_norm is not None:
+            norm = fixed.grad_norm / noise_factor(self.count, fixed.targets)
+            norm_fine = norm <= self.calibration.grad_norm.limit
+        return (loss_fine and norm_fine) or self.explained(fixed) >= ENOUGH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A set of tokens that, cut out, makes the batch normal."""
+
+    unit: Unit
+    ids: tuple[int, ...] = ()
+    places: Places
+    bits: float
+    """Length of saying it."""
+    residual: float
+    """Part of what was flagged that stays flagged."""
+
+
+class Race:
+    """Explanations of one batch, tried in turn."""
+
+    def __init__(
+        self, grid: Grid, found: Screened, excess: Excess, repairs: Repairs, rows_V: int
+    ) -> None:
+        self.grid, self.found, self.excess, self.repairs = grid, found, excess, repairs
+        self.bits_an_id = math.log2(rows_V)
+        self.calibration = excess.calibration
+        self.lead_ids: list[int] = []
+
+    def run(self, leads: Iterable[int], row_norms_V: torch.Tensor | None) -> list[Explanation]:
+        """All explanations that pass, shortest first.
+
+        Args:
+            leads: IDs that something else points to: odd embedding rows, repeated n-grams.
+            row_norms_V: Gradient norm of each embedding row.
+        """
+        if not self.found.segments and not self.found.after_ids:
+            return []
+        passed = []
+        stretches = self._segments()
+        if stretches is not None:
+            passed.append(stretches)
+        for ids in self._candidates(leads, row_norms_V):
+            if len(ids) > 1 and any(e.unit == "ids" for e in passed):
+                continue
+            explanation = self._by_ids(ids)
+            if explanation is not None:
+                passed.append(explanation)
+        return sorted(passed, key=lambda e: e.bits)
+
+    def _segments(self) -> Explanation | None:
+        places = self.found.places
+        if not places or (self.excess.any and not self.necessary(places)):
+            return None
+        tokens, width = self.grid.tokens_BS.numel(), self.grid.tokens_BS.shape[1]
+        bits = len(self.found.segments) * (math.log2(tokens) + math.log2(width))
+        bits += BITS_A_TOKEN * len(places)
+        return Explanation(unit="segments", places=places, bits=bits, residual=0.0)
+
+    def necessary(self, places: Places) -> bool:
+        """Whether the batch is normal without these: the loss is looked at first, it is cheaper."""
+        if self.excess.in_loss:
+            fixed = self.repairs.losses(places)
+            gone = (self.excess.loss - fixed.loss) / (
+                self.excess.loss - self.calibration.loss.middle
+            )
+            if fixed.loss > self.calibration.loss.limit and gone < ENOUGH:
+                return False
+        fixed = self.repairs.effect(places) if self.excess.in_norm else self.repairs.losses(places)
+        return self.excess.settled(fixed)
+
+    def _by_ids(self, ids: tuple[int, ...]) -> Explanation | None:
+        is_one_BS = torch.isin(self.grid.tokens_BS, torch.tensor(ids))
+        is_one_BS[:, -1] &= self.grid.live_BS[:, -1]
+        places = frozenset((b, c) for b, c in is_one_BS.nonzero().tolist())
+        if not places or len(places) > MAX_PART * self.excess.count:
+            return None
+        residual = self._residual(places)
+        if residual > MAX_RESIDUAL or (self.excess.any and not self.necessary(places)):
+            return None
+        bits = len(ids) * self.bits_an_id + BITS_A_TOKEN * len(places)
+        return Explanation(unit="ids", ids=ids, places=places, bits=bits, residual=residual)
+
+    def _residual(self, places: Places) -> float:
+        """Part of what was flagged, in tokens or in loss above the usual, that a repair leaves."""
+        score_BS = rescored(self.calibration, self.found, self.repairs, places)
+        flagged = self.found.places or places_of(self.found.victims)
+        still = sum(bool(score_BS[place] > 1) for place in flagged - places)
+        fixed = self.repairs.losses(places)
+        where = {row: i for i, row in enumerate(fixed.rows)}
+        before = after = 0.0
+        high, loss_BS = self.calibration.high_loss, self.repairs.measured.loss_BS
+        for row, column in flagged:
+            extra = max(0.0, float(loss_BS[row, column]) - high)
+            before += extra
+            if (row, column) in places:
+                continue
+            left = float(fixed.loss_RS[where[row], column]) if row in where else None
+            after += extra if left is None else max(0.0, left - high)
+        return max(still / max(1, len(flagged)), after / max(before, 1e-6))
+
+    def _candidates(
+        self, leads: Iterable[int], row_norms_V: torch.Tensor | None
+    ) -> list[tuple[int, ...]]:
+        """Sets of IDs worth trying: by the strength they hold, by what follows them, by leads."""
+        tokens_BS, strength_BS = self.grid.tokens_BS, self.found.strength_BS
+        total = Counter(tokens_BS.flatten().tolist())
+        mass: defaultdict[int, float] = defaultdict(float)
+        inside: Counter[int] = Counter()
+        calm_BS = strength_BS[self.found.score_BS < 0.5]
+        usual = float(calm_BS.median()) if len(calm_BS) else 0.0
+        for place in self.found.places:
+            i = int(tokens_BS[place])
+            mass[i] += max(0.0, float(strength_BS[place]) - usual)
+            inside[i] += 1
+        ranked = sorted(mass, key=lambda i: mass[i] * (inside[i] / total[i]) ** 2, reverse=True)
+        all_mass = sum(mass.values()) + 1e-9
+        joined = [
+            i
+            for i in ranked
+            if mass[i] >= MIN_MASS * all_mass and inside[i] >= MIN_INSIDE * total[i]
+        ]
+        sets = [tuple(joined[:n]) for n in SET_SIZES if len(joined) >= n] or [
+            (i,) for i in ranked[:1]
+        ]
+        singles = [e.token_id for e in sorted(self.found.after_ids, key=lambda e: -e.after)[:3]]
+        if row_norms_V is not None and self.excess.any:
+            used = torch.tensor(sorted(total))
+            steep = row_norms_V[used] / torch.tensor([total[int(i)] for i in used]).float().sqrt()
+            singles += used[steep.topk(min(3, len(used))).indices].tolist()
+        singles += list(leads)[:6]
+        sets += [(i,) for i in dict.fromkeys(singles) if (i,) not in sets]
+        return sets
+
+    def sequences(self, order: list[int]) -> Explanation | None:
+        """The fewest whole rows, taken in this order, without which the batch is normal."""
+
+        def places_of_rows(count: int) -> Places:
+            width = self.grid.tokens_BS.shape[1]
+            return frozenset((row, c) for row in order[:count] for c in range(width))
+
+        most = len(order) // 2
+        enough, short = 1, 0
+        while enough <= most and not self.necessary(places_of_rows(enough)):
+            short, enough = enough, enough * 2
+        if enough > most:
+            if not most or short >= most or not self.necessary(places_of_rows(most)):
+                return None
+            enough = most
+        while enough - short > 1:
+            middle = (enough + short) // 2
+            if self.necessary(places_of_rows(middle)):
+                enough = middle
+            else:
+                short = middle
+        bits = enough * math.log2(len(order))
+        places = places_of_rows(enough)
+        return Explanation(unit="sequences", places=places, bits=bits, residual=0.0)

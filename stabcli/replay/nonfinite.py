@@ -1,0 +1,109 @@
+"""Where a forward pass first stops being finite, and whether the number format is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stabcli.replay.forward import logits_of
+from stabcli.replay.probes import Grid, Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blowup:
+    """The first module that gave NaN or infinities."""
+
+    module: str
+    """Its name in the model."""
+    kind: str
+    """Its class."""
+    positions: tuple[tuple[int, int], ...]
+    """(row, column) that were not finite there. Attention smears them on in later modules, so only
+    those of the first module point at the culprit."""
+    parameters_finite: bool
+    """Whether its own weights are finite."""
+    largest_input: float
+    """Largest magnitude that went in, where it was finite."""
+
+
+def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
+    """Run the grid and name the first innermost module whose output is not finite."""
+    found: list[Blowup] = []
+    handles = []
+
+    def hook(name: str) -> Any:
+        def look(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+            value = output[0] if isinstance(output, (tuple, list)) else output
+            if found or not isinstance(value, Tensor) or not value.is_floating_point():
+                return
+            bad = ~torch.isfinite(value)
+            if not bad.any():
+                return
+            shape_BT = (rows, grid.tokens_BS.shape[1] - 1)
+            places: list[list[int]] = []
+            if value.ndim >= 2 and value.shape[:2] == shape_BT:
+                places = bad.flatten(2).any(-1).nonzero().tolist() if value.ndim > 2 else []
+            inputs = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
+            finite = [a[torch.isfinite(a)].abs().max() for a in inputs if torch.isfinite(a).any()]
+            own = module.parameters(recurse=False)
+            found.append(
+                Blowup(
+                    module=name,
+                    kind=type(module).__name__,
+                    positions=tuple((start + b, t) for b, t in places),
+                    parameters_finite=all(bool(torch.isfinite(p).all()) for p in own),
+                    largest_input=max((float(f) for f in finite), default=0.0),
+                )
+            )
+
+        return look
+
+    for name, module in probe.model.named_modules():
+        if not list(module.children()):
+            handles.append(module.register_forward_hook(hook(name)))
+    try:
+        step = probe.micro_rows or len(grid.tokens_BS)
+        for start in range(0, len(grid.tokens_BS), step):
+            part = grid.rows(list(range(start, min(len(grid.tokens_BS), start + step))))
+            rows = len(part.tokens_BS)
+            tokens_BT = part.tokens_BS[:, :-1].to(probe.device)
+            mask_BT = None if part.mask_BS is None else part.mask_BS[:, :-1].to(probe.device)
+            probe.forward_tokens += tokens_BT.numel()
+            with torch.no_grad():
+                logits_of(probe.model, tokens_BT, mask_BT)
+            if found:
+                return found[0]
+    finally:
+        for handle in handles:
+            handle.remove()
+    return None
+
+
+@contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Hold a model in float32, where every number of a shorter format has its exact value.
+
+    So the way back is exact as well: the weights are what they were, bit for bit.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    were = [t.dtype for t in tensors]
+    try:
+        for tensor in tensors:
+            if tensor.is_floating_point() and tensor.dtype.itemsize < 4:
+                tensor.data = tensor.data.float()
+        yield
+    finally:
+        for tensor, dtype in zip(tensors, were, strict=True):
+            if tensor.dtype != dtype:
+                tensor.data = tensor.data.to(dtype)
+                tensor.grad = None
+
+
+def is_short(model: nn.Module) -> bool:
+    """Whether any weight is in a format shorter than float32."""
+    return any(p.is_floating_point() and p.dtype.itemsize < 4 for p in model.parameters())

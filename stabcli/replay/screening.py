@@ -1,0 +1,211 @@
+"""Which stretches of the batch are beyond anything in the controls, and which of them are victims.
+
+A bad token can spoil the predictions after it, and a long fault can hide a shorter one. So what is
+flagged is cut out and the rest looked at again; and of several stretches in one sequence, a later
+one that turns normal once the earlier ones are gone is let go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from stabcli.replay.controls import (
+    WINDOWS,
+    Calibration,
+    IdScore,
+    id_scores,
+    statistics,
+    windowed,
+)
+from stabcli.replay.probes import Grid, Measurement
+from stabcli.replay.repair import Places, Repairs
+from stabcli.replay.static import runs
+
+JOIN_GAP = 3
+"""Flagged tokens this far apart are one stretch: junk is normal in places by luck."""
+ROUNDS = 3
+"""Times what is left is looked at again: more were never needed on planted faults."""
+RAISED = 0.5
+"""Deviations a token must be raised itself to be flagged by a short window around it."""
+TRIM_FROM = 6
+"""Tokens from which a stretch is trimmed: shorter ones come from windows of 1 and 4."""
+
+Segment = tuple[int, int, int]
+"""A stretch as (row, first column, last column), inclusive."""
+
+
+@dataclass(slots=True)
+class Screened:
+    """What the screen found."""
+
+    score_BS: Tensor
+    """Largest statistic of any window around a token over its limit: above 1 = beyond the controls."""
+    strength_BS: Tensor
+    """How far each token is raised by itself, in units of half the limit of a window of 4."""
+    segments: list[Segment] = field(default_factory=list)
+    """Stretches out of the ordinary, victims excluded."""
+    victims: list[Segment] = field(default_factory=list)
+    """Stretches that are normal once earlier ones are cut out."""
+    own_ids: list[IdScore] = field(default_factory=list)
+    """IDs that are badly predicted wherever they stand."""
+    after_ids: list[IdScore] = field(default_factory=list)
+    """IDs after which the text is badly predicted."""
+
+    @property
+    def places(self) -> Places:
+        """Every token of the segments."""
+        return places_of(self.segments)
+
+
+def places_of(segments: list[Segment]) -> Places:
+    """Every token of these stretches."""
+    return frozenset((b, c) for b, first, last in segments for c in range(first, last + 1))
+
+
+def score(
+    calibration: Calibration, values: dict[str, Tensor], excluded_BS: Tensor | None = None
+) -> Tensor:
+    """Largest ratio of any window around each token to its limit, (B, S)."""
+    best_BS = torch.zeros_like(next(iter(values.values())))
+    for name, value_BS in calibration.standard(values).items():
+        value_BS[:, 0] = 0.0
+        if excluded_BS is not None:
+            value_BS[excluded_BS] = 0.0
+        for window in WINDOWS:
+            ratio_BS = windowed(value_BS, window) / calibration.limit[name, window]
+            if 1 < window < WINDOWS[-1]:
+                ratio_BS[value_BS <= RAISED] = 0.0
+            best_BS = torch.maximum(best_BS, ratio_BS)
+    if excluded_BS is not None:
+        best_BS[excluded_BS] = 0.0
+    return best_BS
+
+
+def screen(calibration: Calibration, grid: Grid, m: Measurement, repairs: Repairs) -> Screened:
+    """Find the stretches out of the ordinary.
+
+    Shares count only where the gradient norm is out of its band: in a usual norm somebody always
+    holds the largest share.
+    """
+    norm = m.grad_norm or 0.0
+    values = statistics(m, norm, calibration.grad_norm.middle)
+    if norm <= calibration.grad_norm.limit:
+        values.pop("share", None)
+    values = _quiet_where_dead(values, m.live_BS, calibration)
+    score_BS = score(calibration, values)
+    found = Screened(score_BS, _strength(calibration, values))
+    surprise_BS = calibration.standard({"surprise": m.surprise_BS})["surprise"]
+    for each in id_scores(grid, surprise_BS, m.live_BS):
+        if each.times > 1 and each.own > calibration.own_limit:
+            found.own_ids.append(each)
+        if each.after > calibration.after_limit:
+            found.after_ids.append(each)
+    flagged_BS = score_BS > 1
+    for each in found.own_ids:
+        flagged_BS |= (grid.tokens_BS == each.token_id) & m.live_BS & (surprise_BS > RAISED)
+    found.segments = segments_of(flagged_BS)
+    _peel(calibration, found, flagged_BS, repairs)
+    _acquit(calibration, found, repairs)
+    found.segments = [_trim(segment, found) for segment in found.segments]
+    return found
+
+
+def segments_of(flagged_BS: Tensor) -> list[Segment]:
+    """Stretches of flagged tokens."""
+    return [
+        (row, first, last)
+        for row, flags_S in enumerate(flagged_BS.numpy())
+        for first, last in runs(flags_S, gap=JOIN_GAP)
+    ]
+
+
+def rescored(calibration: Calibration, found: Screened, repairs: Repairs, places: Places) -> Tensor:
+    """The score of every token once these are cut out; shares, which would cost a backward, not."""
+    fixed = repairs.losses(places)
+    rows = list(fixed.rows)
+    gone_BS = torch.zeros_like(found.score_BS, dtype=torch.bool)
+    for row, column in places:
+        gone_BS[row, column] = True
+    values = {"surprise": fixed.surprise_RS, "loss": fixed.loss_RS}
+    values = _quiet_where_dead(values, fixed.live_RS, calibration)
+    score_BS = found.score_BS.clone()
+    score_BS[rows] = score(calibration, values, gone_BS[rows])
+    return score_BS
+
+
+def _quiet_where_dead(
+    values: dict[str, Tensor], live_BS: Tensor, calibration: Calibration
+) -> dict[str, Tensor]:
+    """Put the usual value where nothing is trained on; a share is there even without a target."""
+    return {
+        name: value if name == "share" else torch.where(live_BS, value, calibration.centre[name])
+        for name, value in values.items()
+    }
+
+
+def _strength(calibration: Calibration, values: dict[str, Tensor]) -> Tensor:
+    standard = calibration.standard(values)
+    strengths = [
+        value.clamp(-3, 12) / max(calibration.limit[name, 4] / 2, 1e-6)
+        for name, value in standard.items()
+    ]
+    return torch.stack(strengths).amax(0)
+
+
+def _peel(calibration: Calibration, found: Screened, flagged_BS: Tensor, repairs: Repairs) -> None:
+    """Cut out what is flagged, and flag what shows then."""
+    for _ in range(ROUNDS):
+        if not found.segments:
+            return
+        new_BS = rescored(calibration, found, repairs, found.places) > 1
+        rows = sorted({row for row, _, _ in found.segments})
+        untouched_B = torch.ones(len(new_BS), dtype=torch.bool)
+        untouched_B[rows] = False
+        new_BS[untouched_B] = False
+        if not (new_BS & ~flagged_BS).any():
+            return
+        flagged_BS |= new_BS
+        for row, first, last in found.segments:
+            flagged_BS[row, first : last + 1] = True
+        found.segments = segments_of(flagged_BS)
+
+
+def _acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None:
+    """Let go of stretches that are normal once the earlier ones of their row are cut out."""
+
+    def height(segment: Segment) -> float:
+        row, first, last = segment
+        return float(found.score_BS[row, first : last + 1].max())
+
+    for segment in sorted(found.segments, key=height):
+        row, first, last = segment
+        earlier = [s for s in found.segments if s[0] == row and s[2] < first]
+        if not earlier:
+            continue
+        left_BS = rescored(calibration, found, repairs, places_of(earlier))
+        if float(left_BS[row, first : last + 1].max()) <= 1:
+            found.segments.remove(segment)
+            found.victims.append(segment)
+
+
+def _trim(segment: Segment, found: Screened) -> Segment:
+    """Cut the ends that only a wide window flagged: the part that is raised the most in sum."""
+    row, first, last = segment
+    if last + 1 - first < TRIM_FROM:
+        return segment
+    calm_BS = found.strength_BS[found.score_BS < 0.5]
+    usual = float(calm_BS.median()) if len(calm_BS) else 0.0
+    raised = found.strength_BS[row, first : last + 1] - usual
+    upper = raised.sort().values[len(raised) // 3 :]
+    balance = (raised - 0.5 * upper.mean()).tolist()
+    best, best_ends, total, begin = -1e9, (0, len(balance) - 1), 0.0, 0
+    for i, value in enumerate(balance):
+        if total <= 0:
+            total, begin = 0.0, i
+        total += value
+        if total > best:
+            best, best_ends = total, (begin, i)
+    return row, first + best_ends[0], first + best_ends[1]

@@ -1,0 +1,182 @@
+"""Whose gradient is it: each position's exact share of the squared gradient norm.
+
+For a linear layer ``y = W a`` the gradient is ``G = sum_t d_t a_t^T`` over positions ``t``, with
+``d`` the gradient of the output. So ``|G|^2 = sum_t d_t^T G a_t``: position ``t`` owns
+``d_t^T G a_t``, and the shares add up exactly. Both ``d`` and ``a`` are alive when backward passes
+the layer, and ``G`` is complete the moment autograd has accumulated it: one more product a layer, no
+further pass, nothing kept. (Per-example norms by the same trick: Goodfellow 2015,
+https://arxiv.org/abs/1510.01799.) Gains, biases and embeddings have their own, simpler, terms.
+
+A share belongs to the position *where* a gradient enters the weights, which is the position that
+predicts and every position it attends to, not only the token that was predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ROWS_AT_ONCE = 8192
+"""Positions whose products are formed at once, so that the extra memory stays small."""
+
+Term = Callable[[Tensor], Tensor]
+"""Takes the gradient of a parameter, gives the share of each position, (N,)."""
+
+
+class Shares:
+    """Collects the shares of one backward pass; use as a context manager around it.
+
+    Args:
+        model: The model whose parameters receive gradients.
+        tokens_BT: What goes in.
+        gradients: None: the pass makes the whole gradient itself (``p.grad`` is None before).
+            Otherwise gives the gradient of a parameter that earlier passes made: the share of these
+            positions in *that* gradient.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokens_BT: Tensor,
+        gradients: Callable[[Tensor], Tensor | None] | None = None,
+    ) -> None:
+        self.model, self.tokens_BT, self.gradients = model, tokens_BT, gradients
+        self.share_N = torch.zeros(tokens_BT.numel(), device=tokens_BT.device)
+        self._terms: dict[int, list[Term]] = {}
+        self._handles: list[Any] = []
+        self._token_gradient_ND: Tensor | None = None
+        self._positional: list[tuple[nn.Embedding, Tensor]] = []
+        embedded = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+        self._tied = {
+            id(m.weight) for m in model.modules() if _is_linear(m) and id(m.weight) in embedded
+        }
+        self._tied_head: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def __enter__(self) -> Self:
+        """Hook every layer that has a term."""
+        for module in self.model.modules():
+            if _is_linear(module) or _is_norm(module) or isinstance(module, nn.Embedding):
+                self._handles.append(module.register_forward_hook(self._forward))
+        if self.gradients is None:
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    hook = parameter.register_post_accumulate_grad_hook(self._accumulated)
+                    self._handles.append(hook)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unhook, and add what needs the whole pass."""
+        for handle in self._handles:
+            handle.remove()
+        self._terms.clear()
+        if self._token_gradient_ND is not None:
+            for table, places_T in self._positional:
+                gradient = self._gradient(table.weight)
+                if gradient is not None:
+                    rows_NV = gradient[places_T.expand(self.tokens_BT.shape).flatten()]
+                    self.share_N += (self._token_gradient_ND.float() * rows_NV.float()).sum(-1)
+        self._token_gradient_ND, self._positional, self._tied_head = None, [], []
+
+    @property
+    def share_BT(self) -> Tensor:
+        """Share of each position; their sum is the squared gradient norm as far as it is covered."""
+        return self.share_N.view(self.tokens_BT.shape)
+
+    def _gradient(self, parameter: Tensor) -> Tensor | None:
+        return parameter.grad if self.gradients is None else self.gradients(parameter)
+
+    def _accumulated(self, parameter: Tensor) -> None:
+        if parameter.grad is not None:
+            for term in self._terms.pop(id(parameter), []):
+                self.share_N += term(parameter.grad)
+
+    def _add(self, parameter: Tensor | None, term: Term) -> None:
+        """Note a term of a parameter, or count it at once where its gradient is known."""
+        if parameter is None or not parameter.requires_grad:
+            return
+        if self.gradients is None:
+            self._terms.setdefault(id(parameter), []).append(term)
+        elif (gradient := self.gradients(parameter)) is not None:
+            self.share_N += term(gradient)
+
+    def _forward(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        """Wait for the gradient of a layer's output."""
+        if not isinstance(output, Tensor) or not output.requires_grad or not arguments:
+            return
+        inputs = arguments[0].detach()
+        if isinstance(module, nn.Embedding):
+            output.register_hook(lambda d: self._embedding(module, inputs, d))
+        elif output.numel() // output.shape[-1] == len(self.share_N):
+            a_NI = inputs.flatten(0, -2)
+            done = self._linear if _is_linear(module) else self._norm
+            output.register_hook(lambda d: done(module, a_NI, d.flatten(0, -2)))
+
+    def _linear(self, module: Any, a_NI: Tensor, d_NO: Tensor) -> None:
+        self._add(module.bias, lambda g_O: d_NO.float() @ g_O.float())
+        if id(module.weight) in self._tied and self.gradients is None:
+            # G is complete only at the end of the pass, and d has a column for every ID: keep the
+            # columns of the IDs in this batch, which are all that the embedding's rows can meet
+            if module.weight.requires_grad:
+                self.share_N += _bilinear(d_NO, d_NO.T @ a_NI, a_NI)
+                used_U = self.tokens_BT.unique()
+                self._tied_head.append((d_NO[:, used_U], a_NI, used_U))
+            return
+        flipped = not isinstance(module, nn.Linear)
+        self._add(module.weight, lambda g: _bilinear(d_NO, g.T if flipped else g, a_NI))
+
+    def _norm(self, module: Any, a_ND: Tensor, d_ND: Tensor) -> None:
+        if isinstance(module, nn.LayerNorm):
+            scaled_ND = functional.layer_norm(a_ND, a_ND.shape[-1:], None, None, module.eps)
+        else:
+            eps = getattr(module, "variance_epsilon", getattr(module, "eps", None)) or 1e-6
+            wide_ND = a_ND.float()
+            scaled_ND = wide_ND * (wide_ND.square().mean(-1, keepdim=True) + eps).rsqrt()
+        self._add(module.weight, lambda g_D: (d_ND.float() * scaled_ND.float()) @ g_D.float())
+        self._add(getattr(module, "bias", None), lambda g_D: d_ND.float() @ g_D.float())
+
+    def _embedding(self, module: nn.Embedding, ids: Tensor, d: Tensor) -> None:
+        if ids.numel() != len(self.share_N):  # positions, the same for every sequence
+            if module.weight.requires_grad and ids.shape[-1] == self.tokens_BT.shape[1]:
+                self._positional.append((module, ids))
+            return
+        ids_N, d_ND = ids.flatten(), d.flatten(0, -2)
+        if torch.equal(ids_N, self.tokens_BT.flatten()):
+            self._token_gradient_ND = d_ND
+
+        def term(g_VD: Tensor) -> Tensor:
+            share_N = (d_ND.float() * g_VD[ids_N].float()).sum(-1)
+            for columns_NU, a_NI, used_U in self._tied_head:
+                rows_UD = torch.zeros(len(used_U), d_ND.shape[1], device=d_ND.device)
+                rows_UD.index_add_(0, torch.searchsorted(used_U, ids_N), d_ND.float())
+                if module.padding_idx is not None:  # its row gets no gradient
+                    rows_UD[used_U == module.padding_idx] = 0.0
+                share_N += _bilinear(columns_NU, rows_UD.to(columns_NU.dtype), a_NI)
+            return share_N
+
+        self._add(module.weight, term)
+
+
+def _bilinear(d_NO: Tensor, g_OI: Tensor, a_NI: Tensor) -> Tensor:
+    """``d_n^T G a_n`` for each position, (N,), summed in float32."""
+    share_N = torch.empty(len(d_NO), device=d_NO.device)
+    for first in range(0, len(d_NO), ROWS_AT_ONCE):
+        part = slice(first, first + ROWS_AT_ONCE)
+        share_N[part] = ((d_NO[part] @ g_OI.to(d_NO.dtype)).float() * a_NI[part].float()).sum(-1)
+    return share_N
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """A linear layer, or the transposed one of Hugging Face's GPT-2."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """A layer norm or an RMS norm with a gain, whatever the library calls it."""
+    if isinstance(module, nn.LayerNorm):
+        return module.elementwise_affine and len(module.normalized_shape) == 1
+    weight = getattr(module, "weight", None)
+    return "RMSNorm" in type(module).__name__ and isinstance(weight, nn.Parameter)
