@@ -35,8 +35,8 @@ def clip_fraction_high(run: Run, *, most: float = 0.3, rows: int = 10) -> Iterat
     rows: Rows it must last.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule clip-fraction-high --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule clip-fraction-high --format brief
+    warning   clip-fraction-high   attempt 0  step 586..800  clip_fraction 0.4363, expected 0.3
 
     ## Sources
     - Ratios far from 1 as a sign of trouble: ppo_trainer.md of TRL; 0.3 is a judgement.

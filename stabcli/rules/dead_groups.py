@@ -36,8 +36,8 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
     rows: Rows it must last.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule dead-groups --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule dead-groups --format brief
+    warning   dead-groups          attempt 0  step 639..800  dead_group_fraction 0.9415, expected 0.8
 
     ## Sources
     - frac_reward_zero_std: logged by TRL for this purpose; groups without spread are filtered in

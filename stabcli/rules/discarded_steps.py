@@ -34,7 +34,7 @@ def discarded_steps(run: Run, *, least: int = 1) -> Iterator[Finding]:
 
     ## Example
     $ stabcli scan sample_logs/jsonl/restart.jsonl --rule discarded-steps --format brief
-    …
+    notice    discarded-steps      attempt 0  step 501..620  step 120
 
     ## Sources
     - Steps beyond one that is seen again are wasted progress: ml-goodput-measurement (Google).

@@ -57,7 +57,7 @@ def entropy_collapse(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule entropy-collapse --format brief
-    …
+    warning   entropy-collapse     attempt 0  step 111..400  entropy 0.0169, expected 3.458
 
     ## Sources
     - "Entropy below 1.0 while the reward rises": the field's rule of thumb, true of most reasoning

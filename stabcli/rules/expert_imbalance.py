@@ -41,8 +41,8 @@ def expert_imbalance(
     smooth: Rows whose median is taken.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/moe_collapse.jsonl --rule expert-imbalance --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_router.jsonl --rule expert-imbalance --format brief
+    warning   expert-imbalance     attempt 0  step 954..1200  expert_load_ratio 6.384, expected 1
 
     ## Sources
     - Busiest expert over mean, 1 being fair: load logging of NeMo Automodel, issue 1232.

@@ -37,7 +37,7 @@ def grad_norm_high(run: Run, *, threshold: float = 1.0, share: float = 0.01) -> 
 
     ## Example
     $ stabcli scan sample_logs/jsonl/clean.jsonl --rule grad-norm-high --format brief
-    …
+    notice    grad-norm-high       attempt 0  step 116..1000  grad_norm 3.34, expected 1
 
     ## Sources
     - The threshold: the field's rule of thumb, and the usual setting of gradient clipping.

@@ -50,8 +50,12 @@ def grad_norm_run(
     high_ratio: Ratio to a high level.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule grad-norm-run --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_gradients.jsonl --rule grad-norm-run --format brief
+    error     grad-norm-run        attempt 0  step 700..707  grad_norm 15.94, expected 0.3507
+    error     grad-norm-run        attempt 0  step 709..715  grad_norm 18.14, expected 0.3507
+    error     grad-norm-run        attempt 0  step 718..724  grad_norm 15.13, expected 0.3507
+    error     grad-norm-run        attempt 0  step 726..728  grad_norm 12.19, expected 0.3507
+    error     grad-norm-run        attempt 0  step 730..739  grad_norm 15.39, expected 0.3507
 
     ## Sources
     - Norm above 10 three times in a row, halve the learning rate and skip the shard: the field's

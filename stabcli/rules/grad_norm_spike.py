@@ -70,7 +70,9 @@ def grad_norm_spike(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule grad-norm-spike --format brief
-    …
+    notice    grad-norm-spike      attempt 0  step 65..66  grad_norm 2.327, expected 0.5016
+    notice    grad-norm-spike      attempt 0  step 84  grad_norm 2.966, expected 0.5659
+    error     grad-norm-spike      attempt 0  step 600..603  grad_norm 24.29, expected 1.917
 
     ## Sources
     - BLOOM, chronicles of 2022-04-12: gradient norm 0.242, 0.947, 2.39, 15.9, 145, 960 before the

@@ -36,8 +36,8 @@ def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Fi
     join: Rows between two such rows that still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/hf-trainer/lora_nan --rule hidden-nonfinite --format brief
-    …
+    $ stabcli scan sample_logs/hf-trainer/hidden_nan.json --rule hidden-nonfinite --format brief
+    critical  hidden-nonfinite     attempt 0  step 305..500  loss NaN, expected 1.51
 
     ## Sources
     - transformers, Trainer: a NaN or infinite loss is replaced by the mean of the interval

@@ -49,8 +49,8 @@ def kl_runaway(
     rows: Rows it must last.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule kl-runaway --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule kl-runaway --format brief
+    error     kl-runaway           attempt 0  step 428..800  kl 4.024, expected 0.02261
 
     ## Sources
     - 0.1 nats as the limit of health: docs/algo/rollout_corr.md of verl. Ten times the early
@@ -73,7 +73,14 @@ def kl_runaway(
             leapt = (smooth >= ratio * level) & (smooth >= least)
         leapt[:start] = False
         leaps = lasting(leapt, rows, gap=5)
+        reached = -1
         for first, last in leaps:
+            if first <= reached:
+                continue
+            limit = max(ratio * level[first], least)
+            back = np.flatnonzero(smooth[last + 1 :] < limit)
+            reached = last + int(back[0]) if len(back) else len(values) - 1
+            last = reached  # noqa: PLW2901  it lasts until it is back, however the level adapts
             peak = first + int(np.argmax(smooth[first : last + 1]))
             times = float(np.max(smooth[first : last + 1]) / level[first])
             severity: Severity = "error" if times >= error else "warning"

@@ -52,8 +52,8 @@ def loss_broken(
     descent: Relative fall below the first quarter of the run that any eighth of it must show.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule loss-broken --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_broken.jsonl --rule loss-broken --format brief
+    error     loss-broken          attempt 0  step 1..400  loss 10.84, expected 10.62
 
     ## Sources
     - A uniform guess over V tokens costs ln(V) nats: 10.8 for 50,257 tokens.

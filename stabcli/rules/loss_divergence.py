@@ -52,8 +52,8 @@ def loss_divergence(
     critical_rise: Relative rise at the end from which it is critical.
 
     ## Example
-    $ stabcli scan sample_logs/csv/diverged_metrics.csv --rule loss-divergence --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_divergence.jsonl --rule loss-divergence --format brief
+    error     loss-divergence      attempt 0  step 839..1200  loss 3.296, expected 2.405
 
     ## Sources
     - A rise of 10 % over 5 % of the run: slow divergences told in public training chronicles
@@ -111,16 +111,17 @@ def _climbs(
         over = level - lowest
         away = over > np.maximum(rise * np.abs(lowest), 2 * sigmas * error)
     lasting = max(16, int(share * whole), width)
+    climbs: list[tuple[int, int, float, float]] = []
     for first, last in stretches(away, gap=width // 2):
         if last - first + 1 < lasting:
             continue
-        low = float(lowest[first])
-        yield (
-            _onset(x, first, width, low, float(over[first])),
-            last,
-            float(over[first : last + 1].max()),
-            low,
-        )
+        low, top = float(lowest[first]), float(over[first : last + 1].max())
+        begun = _onset(x, first, width, low, float(over[first]))
+        if climbs and begun <= climbs[-1][1]:
+            begun, _, before, low = climbs.pop()
+            top = max(top, before)
+        climbs.append((begun, last, top, low))
+    yield from climbs
 
 
 def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> int:

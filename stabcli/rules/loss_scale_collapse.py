@@ -53,8 +53,9 @@ def loss_scale_collapse(
     in_a_row: Steps that may be skipped one after the other.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule loss-scale-collapse --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_loss_scale.jsonl --rule loss-scale-collapse --format brief
+    notice    loss-scale-collapse  attempt 0  step 725..869  loss_scale 2, expected 16,384
+    error     loss-scale-collapse  attempt 0  step 881..1000  loss_scale 1, expected 65,536
 
     ## Sources
     - Halving and doubling, and the least scale: DeepSpeed, runtime/fp16/loss_scaler.py.

@@ -78,7 +78,8 @@ def loss_spike(
     join: Rows between two flagged rows that still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/spike.jsonl --rule loss-spike --format brief
+    $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule loss-spike --format brief
+    critical  loss-spike           attempt 0  step 600..603  loss 9.325, expected 1.778
 
     ## Sources
     - Log values, median base and floored MAD: compared with ten published detectors over 99

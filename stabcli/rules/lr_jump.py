@@ -45,8 +45,8 @@ def lr_jump(
     many: Leaps beyond which the rate is taken to be adapted.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/restart.jsonl --rule lr-jump --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_bad_resume.jsonl --rule lr-jump --format brief
+    error     lr-jump              attempt 1  step 501..620  learning_rate 0.0002, expected 0.000125
 
     ## Sources
     - A schedule that restarted unnoticed, twice: chronicles of IDEFICS-80B (m4-logs).

@@ -33,8 +33,8 @@ def mfu_impossible(run: Run, *, most: float = 0.8, share: float = 0.01) -> Itera
     share: Least share of rows for a notice.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule mfu-impossible --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_impossible_mfu.jsonl --rule mfu-impossible --format brief
+    notice    mfu-impossible       attempt 0  step 1..400  mfu 1.133, expected 0.8
 
     ## Sources
     - 80 %: dense matrix products alone reach about that share of the data sheet's peak on current

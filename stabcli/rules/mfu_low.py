@@ -43,8 +43,8 @@ def mfu_low(
     startup: Rows at the start of each attempt that are left out, where there are many.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule mfu-low --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_mfu.jsonl --rule mfu-low --format brief
+    warning   mfu-low              attempt 0  step 600..1000  mfu 0.2398, expected 0.4114
 
     ## Sources
     - 25 %: the field's rule of thumb. Of 209 tuned bf16 rows of llm-foundry's benchmarks none lies

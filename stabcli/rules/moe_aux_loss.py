@@ -46,8 +46,8 @@ def moe_aux_loss(
     smooth: Rows whose median is taken.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/moe_collapse.jsonl --rule moe-aux-loss --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_router.jsonl --rule moe-aux-loss --format brief
+    error     moe-aux-loss         attempt 0  step 915..1200  aux_loss 3.031, expected 1
 
     ## Sources
     - Balanced values: aux loss of E sum(f P) in Megatron-LM, OLMo-core and the Switch Transformer

@@ -50,7 +50,9 @@ def nonfinite(run: Run, *, skips: int = 2, join: int = 10, many: int = 20) -> It
 
     ## Example
     $ stabcli scan sample_logs/csv/diverged_metrics.csv --rule nonfinite --format brief
-    …
+    critical  nonfinite            attempt 0  step 94..299  loss NaN
+    critical  nonfinite            attempt 0  step 94..299  grad_norm NaN
+    error     nonfinite            attempt 0  step 99..299  val_loss NaN
 
     ## Sources
     - Any NaN or infinity stops the run: torchtitan, OLMo-core, composer's NaNMonitor do the same

@@ -41,8 +41,8 @@ def overfitting(
     sigmas: Least rise in standard errors of the evaluation noise.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule overfitting --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule overfitting --format brief
+    warning   overfitting          attempt 0  step 750..1200  val_loss 2.896, expected 2.548
 
     ## Sources
     - Validation up while training goes down: the field's rule of thumb.

@@ -41,8 +41,8 @@ def perplexity_jump(run: Run, *, rise: float = 0.15, sigmas: float = 4.0) -> Ite
     sigmas: Least rise in standard deviations of the usual difference.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule perplexity-jump --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule perplexity-jump --format brief
+    warning   perplexity-jump      attempt 0  step 1000  val_loss 2.858, expected 2.596
 
     ## Sources
     - 15 % over the one before: the field's rule of thumb; the noise gate from 612 evaluations of

@@ -45,8 +45,8 @@ def perplexity_rise(
     evals: Evaluations in a row that must show it.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/clean.jsonl --rule perplexity-rise --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule perplexity-rise --format brief
+    error     perplexity-rise      attempt 0  step 1000..1200  val_loss 2.896, expected 2.55
 
     ## Sources
     - 20 % over the best: the field's rule of thumb. Over 39 runs with 612 evaluations it was

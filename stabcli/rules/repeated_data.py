@@ -41,8 +41,8 @@ def repeated_data(
     differs: Relative difference of the learning rate beyond which attempts are not compared.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/restart.jsonl --rule repeated-data --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_repeated_data.jsonl --rule repeated-data --format brief
+    warning   repeated-data        attempt 1  step 501..620  loss 2.242, expected 2.489
 
     ## Sources
     - Loss too low after a resume, then a step up: training-loss-patterns.md of ml-engineering

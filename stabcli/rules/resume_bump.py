@@ -42,8 +42,8 @@ def resume_bump(
     decay: Steps after which it should be over.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/restart.jsonl --rule resume-bump --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_bad_resume.jsonl --rule resume-bump --format brief
+    warning   resume-bump          attempt 1  step 501..550  loss 2.652, expected 2.534
 
     ## Sources
     - Bumps after each resume: chronicles of IDEFICS-80B (m4-logs); resume-related spikes in

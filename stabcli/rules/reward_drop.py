@@ -39,8 +39,8 @@ def reward_drop(
     sigmas: Least fall in standard errors of the median.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule reward-drop --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule reward-drop --format brief
+    warning   reward-drop          attempt 0  step 686..791  reward 0.1699, expected 0.6995
 
     ## Sources
     - A judgement; checked on public policy-gradient runs that lost their reward and found it again.

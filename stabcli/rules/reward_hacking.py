@@ -42,8 +42,8 @@ def reward_hacking(
     sigmas: Least rise and fall in standard errors of the noise.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule reward-hacking --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_hacking.jsonl --rule reward-hacking --format brief
+    warning   reward-hacking       attempt 0  step 400..800  val_reward 0.3557, expected 0.5777
 
     ## Sources
     - Proxy and true reward part as the divergence grows: Gao, Schulman and Hilton (2022), Scaling

@@ -40,8 +40,8 @@ def router_hacking(
     sigmas: Standard errors of that median which it must lie below.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/moe_collapse.jsonl --rule router-hacking --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_router.jsonl --rule router-hacking --format brief
+    warning   router-hacking       attempt 0  step 509..709  aux_loss 0.8989, expected 1
 
     ## Sources
     - Sigmoid scores that undercut the auxiliary loss: Megatron-LM, issue 1545.

@@ -44,7 +44,11 @@ def seed_entropy_collapse(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule seed-entropy-collapse --format brief
-    …
+    error     seed-entropy-collapse attempt 0  step 113..237  entropy 0.0749, expected 1
+    error     seed-entropy-collapse attempt 0  step 252..299  entropy 0.037, expected 1
+    error     seed-entropy-collapse attempt 0  step 326..346  entropy 0.02416, expected 1
+    error     seed-entropy-collapse attempt 0  step 362..372  entropy 0.02014, expected 1
+    error     seed-entropy-collapse attempt 0  step 390..396  entropy 0.01735, expected 1
 
     ## Sources
     - Below 1.0 while the reward rises, stop early and change the KL coefficient: the field's

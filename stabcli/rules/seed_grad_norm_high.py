@@ -39,7 +39,15 @@ def seed_grad_norm_high(run: Run, *, threshold: float = 1.0, join: int = 10) -> 
 
     ## Example
     $ stabcli scan sample_logs/jsonl/clean.jsonl --rule seed-grad-norm-high --format brief
-    …
+    warning   seed-grad-norm-high  attempt 0  step 1..44  grad_norm 2.484, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 65..66  grad_norm 2.327, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 83..99  grad_norm 2.966, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 116  grad_norm 1.062, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 151  grad_norm 1.035, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 204..205  grad_norm 1.133, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 241  grad_norm 1.228, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 267  grad_norm 1.081, expected 1
+    warning   seed-grad-norm-high  attempt 0  step 281..1000  grad_norm 3.34, expected 1
 
     ## Sources
     - Above 1.0 before clipping: the field's rule of thumb, after the usual clip of 1.0.

@@ -41,8 +41,8 @@ def seed_grad_norm_run(
     join: Rows between two such stretches which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/csv/diverged_metrics.csv --rule seed-grad-norm-run --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_gradients.jsonl --rule seed-grad-norm-run --format brief
+    error     seed-grad-norm-run   attempt 0  step 700..739  grad_norm 18.14, expected 10
 
     ## Sources
     - Above 10 three times in a row, halve the learning rate and skip the shard: the field's

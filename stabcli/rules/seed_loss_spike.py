@@ -47,7 +47,7 @@ def seed_loss_spike(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule seed-loss-spike --format brief
-    …
+    error     seed-loss-spike      attempt 0  step 600..603  loss 9.325, expected 1.827
 
     ## Sources
     - Twice the moving average: the field's rule of thumb; llm-foundry's KillLossSpike callback

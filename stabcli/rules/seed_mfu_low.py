@@ -37,8 +37,8 @@ def seed_mfu_low(run: Run, *, threshold: float = 0.25, join: int = 10) -> Iterat
     join: Rows between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/csv/slow_stretch.csv --rule seed-mfu-low --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_mfu.jsonl --rule seed-mfu-low --format brief
+    warning   seed-mfu-low         attempt 0  step 600..1000  mfu 0.2297, expected 0.25
 
     ## Sources
     - Below 25 % is an I/O or communication bottleneck: the field's rule of thumb.

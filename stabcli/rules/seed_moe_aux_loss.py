@@ -37,8 +37,8 @@ def seed_moe_aux_loss(run: Run, *, threshold: float = 0.1, join: int = 10) -> It
     join: Rows between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/moe_collapse.jsonl --rule seed-moe-aux-loss --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_router.jsonl --rule seed-moe-aux-loss --format brief
+    error     seed-moe-aux-loss    attempt 0  step 1..1200  aux_loss 3.031, expected 0.1
 
     ## Sources
     - Above 0.1 is collapse: the field's rule of thumb.

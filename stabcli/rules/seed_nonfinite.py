@@ -39,8 +39,9 @@ def seed_nonfinite(run: Run, *, join: int = 10) -> Iterator[Finding]:
     join: Rows between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/hf-trainer/lora_nan --rule seed-nonfinite --format brief
-    …
+    $ stabcli scan sample_logs/hf-trainer/hidden_nan.json --rule seed-nonfinite --format brief
+    critical  seed-nonfinite       attempt 0  step 305..500  loss NaN
+    critical  seed-nonfinite       attempt 0  step 305..500  grad_norm NaN
 
     ## Sources
     - Any NaN or infinity, stop and roll back: the field's rule of thumb; torchtitan and OLMo-core

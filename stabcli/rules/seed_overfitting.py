@@ -42,8 +42,8 @@ def seed_overfitting(run: Run, *, evaluations: int = 5, join: int = 1) -> Iterat
     join: Evaluations between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/hf-trainer/lora_fine --rule seed-overfitting --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule seed-overfitting --format brief
+    warning   seed-overfitting     attempt 0  step 800..1200  val_loss 2.896, expected 2.548
 
     ## Sources
     - Training loss down and validation loss up: the field's rule of thumb.

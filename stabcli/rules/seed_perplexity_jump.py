@@ -43,8 +43,8 @@ def seed_perplexity_jump(run: Run, *, jump: float = 0.15, join: int = 1) -> Iter
     join: Evaluations between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule seed-perplexity-jump --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule seed-perplexity-jump --format brief
+    warning   seed-perplexity-jump attempt 0  step 1000  val_perplexity 17.43, expected 13.4
 
     ## Sources
     - 15 % at one point, pause and check the shard: the field's rule of thumb.

@@ -43,8 +43,8 @@ def seed_perplexity_rise(run: Run, *, rise: float = 0.20, join: int = 1) -> Iter
     join: Evaluations between two that fire which still belong to one finding.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule seed-perplexity-rise --format brief
-    …
+    $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule seed-perplexity-rise --format brief
+    error     seed-perplexity-rise attempt 0  step 1000..1200  val_perplexity 18.1, expected 12.78
 
     ## Sources
     - 20 % above the best: the field's rule of thumb.

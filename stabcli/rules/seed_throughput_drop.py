@@ -48,7 +48,7 @@ def seed_throughput_drop(
 
     ## Example
     $ stabcli scan sample_logs/csv/slow_stretch.csv --rule seed-throughput-drop --format brief
-    …
+    warning   seed-throughput-drop attempt 0  step 500..524  tokens_per_second 36,823, expected 62,787
 
     ## Sources
     - A fall of more than 30 %, check checkpoint writing and the network: the field's rule of
