@@ -29,6 +29,7 @@ _SMALLEST = 1 << 16  # bytes below which it is read line by line instead
 _LONGEST_NAME = 256  # bytes looked back over for the name of a null
 _NEWLINE = ord("\n")
 _BETWEEN = re.compile(r"[\s,]*")
+_ALWAYS = 10  # rows with a number before a first null for the null to be a NaN
 _FIRM = 3  # numbers in a row before a first null for the null to be worth a note
 
 
@@ -152,21 +153,40 @@ class _Reading:
         """Return all that was read."""
         frame = self.columns.frame(self.nested, self.notes)
         for name, (line, times) in self.nulls.items():
-            self._note_null(frame, name, line, times)
+            frame = self._with_nulls(frame, name, line, times)
         bad = BadLines(count=self.bad, first=tuple(self.first_bad))
         return Table(frame=frame, notes=tuple(self.notes), bad=bad)
 
-    def _note_null(self, frame: pl.DataFrame, name: str, line: int, times: int) -> None:
-        """Tell of a metric that was always a number and then is null: it may stand for NaN."""
+    def _with_nulls(self, frame: pl.DataFrame, name: str, line: int, times: int) -> pl.DataFrame:
+        """Read a null as the NaN it stands for, or tell that it may.
+
+        Writers that have no NaN (orjson, JavaScript) put null. It is one for certain where the
+        name stood in every row with a number in all rows before, and the rows with the null hold
+        nothing that other rows do not: a row of its own for an evaluation is null on purpose.
+        """
         named = [c for c in frame.columns if c == name or c.endswith(f"/{name}")]
         if len(named) != 1 or not frame[named[0]].dtype.is_numeric():
-            return
+            return frame
+        column = named[0]
         before = int(frame[LINE].search_sorted(line))
-        if frame[named[0]].slice(0, before).count() >= _FIRM:
-            self.notes.append(
-                f"{named[0]!r} is null in {times:,} rows, first in line {line:,}, having been a"
-                " number in the rows before: some loggers write NaN as null"
-            )
+        told = f"{column!r} is null in {times:,} rows, first in line {line:,}, having been a number"
+        if frame[column].null_count() == times and _always(frame, column, before):
+            self.notes.append(f"{told} in all rows before: read as NaN, which such loggers lack")
+            return frame.with_columns(pl.col(column).cast(pl.Float64).fill_null(float("nan")))
+        if frame[column].slice(0, before).count() >= _FIRM:
+            self.notes.append(f"{told} in the rows before: some loggers write NaN as null")
+        return frame
+
+
+def _always(frame: pl.DataFrame, column: str, before: int) -> bool:
+    """Say whether a column was a number in its first rows, and its nulls are in ordinary rows."""
+    if before < _ALWAYS or frame[column].slice(0, before).null_count():
+        return False
+    here = frame.filter(pl.col(column).is_null())
+    return all(
+        here[c].null_count() == here.height or 2 * frame[c].null_count() < frame.height
+        for c in frame.columns
+    )
 
 
 def _line_numbers(data: bytes, first: int, rows: int) -> np.ndarray | None:

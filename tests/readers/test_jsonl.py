@@ -45,17 +45,33 @@ def test_nested_names_are_joined_and_a_wrapper_taken_off(tmp_path: Path) -> None
     assert run.frame["a/b"].to_list() == list(range(9))
 
 
-def test_null_where_a_number_was_before_is_noted(tmp_path: Path) -> None:
-    """A metric that was always there and turns null is told of; one that comes and goes is not."""
+def test_null_where_a_number_always_was_is_a_nan(tmp_path: Path) -> None:
+    """Writers without NaN put null: what was in every row before was NaN, and is said to be."""
     lines = [
         json.dumps(
             {"step": i, "loss": None if i in (70, 71) else 2.0, "val": 1.0 if i % 9 == 3 else None}
         )
         for i in range(100)
     ]
-    [note] = [n for n in _reading(_write(tmp_path, lines)).notes if "null" in n]
+    reading = _reading(_write(tmp_path, lines))
+    [note] = [n for n in reading.notes if "null" in n]
 
     assert note.startswith("'loss' is null in 2 rows, first in line 71")
+    assert reading.table["loss"].is_nan().arg_true().to_list() == [70, 71]
+    assert reading.table["val"].is_nan().sum() == 0
+
+
+def test_null_in_a_row_of_an_evaluation_is_no_nan(tmp_path: Path) -> None:
+    """A loop that writes all names in every row has no loss where it evaluates."""
+    rows = []
+    for i in range(100):
+        rows.append({"step": i, "loss": 2.0, "val_loss": None})
+        if i % 20 == 19:
+            rows.append({"step": i, "loss": None, "val_loss": 2.1})
+    reading = _reading(_write(tmp_path, [json.dumps(r) for r in rows]))
+
+    assert reading.table["loss"].is_nan().sum() == 0
+    assert reading.table["loss"].null_count() == 5
 
 
 def test_configuration_gives_facts_and_no_row(tmp_path: Path) -> None:
