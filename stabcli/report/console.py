@@ -21,6 +21,8 @@ from stabcli.units import printable
 
 ALONE = 5
 """Incidents of one rule and severity that get a line each; the rest share one."""
+OTHERS = 4
+"""Other rules or columns of an incident that are named beside its gravest."""
 COMPACT = 3
 """With more runs than this a healthy one gets a single line, and none a picture."""
 STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
@@ -170,9 +172,12 @@ def _incident(run: Run, i: Incident, cost: str) -> Text:
     parts = [f"{i.rule}: {_words.measured(run, i.worst)}"]
     others: dict[str, int] = {}
     for f in i.findings:
-        if f.rule != i.rule and f.severity != "notice":
-            others.setdefault(f.rule, f.first)
-    also = [f"{rule} ({_words.span(first, first)})" for rule, first in others.items()]
+        if f.severity == "notice" or (f.rule, f.metric) == (i.rule, i.worst.metric):
+            continue
+        others.setdefault(f.rule if f.rule != i.rule else _words.short(run.word(f.metric)), f.first)
+    also = [f"{name} ({_words.span(first, first)})" for name, first in others.items()]
+    if len(also) > OTHERS:
+        also = [*also[:OTHERS], f"{len(also) - OTHERS} more"]
     parts += [p for p in (_words.lead(run, i), *_words.tags(i), _words.ending(i)) if p]
     if cost:
         parts.append(f"cost {cost}")
