@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from stabcli.replay.controls import Calibration
 from stabcli.replay.probes import Grid, Measurement
-from stabcli.replay.repair import Places, Repaired, Repairs, noise_factor
-from stabcli.replay.screening import Screened, places_of, rescored
+from stabcli.replay.repair import Places, Repaired, Repairs, Way, carried, noise_factor
+from stabcli.replay.screening import Screened, places_of, rescored, sharpen
 from stabcli.replay.verdict import Unit
 
 ENOUGH = 0.8
@@ -32,8 +32,18 @@ SET_SIZES = (1, 2, 3, 4, 6, 8)
 """Numbers of IDs tried together."""
 MIN_MASS = 0.04
 """Part of the flagged strength an ID must hold to join a set of several."""
-MIN_INSIDE = 0.5
-"""Part of an ID's places that must be flagged for it to join a set of several."""
+MIN_INSIDE = 0.25
+"""Part of an ID's places that must be flagged for it to join a set of several: every second place of
+a never-trained ID is not beyond the controls by itself."""
+LEAST_RAISED = 0.5
+"""Nats a flagged token that the residual loss is measured in at least: a repeated ID is predicted too
+well, not too badly, and would leave a part of nothing."""
+REFINED = 0.8
+"""Part of an ID's places that must lie in flagged stretches for the others to be let go."""
+SUFFICIENT = 0.5
+"""Part of the excess that named tokens must bring about in clean text to count as sufficient."""
+SURE = 0.1
+"""Residual up to which an explanation by IDs is taken without looking for another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,28 +125,54 @@ class Race:
         self.grid, self.found, self.excess, self.repairs = grid, found, excess, repairs
         self.bits_an_id = math.log2(rows_V)
         self.calibration = excess.calibration
-        self.lead_ids: list[int] = []
 
-    def run(self, leads: Iterable[int], row_norms_V: torch.Tensor | None) -> list[Explanation]:
-        """All explanations that pass, shortest first.
+    def run(self, leads: Iterable[int], row_norms_V: torch.Tensor | None) -> Explanation | None:
+        """The best explanation there is.
 
         Args:
             leads: IDs that something else points to: odd embedding rows, repeated n-grams.
             row_norms_V: Gradient norm of each embedding row.
         """
         if not self.found.segments and not self.found.after_ids:
-            return []
-        passed = []
-        stretches = self._segments()
-        if stretches is not None:
-            passed.append(stretches)
+            return None
+        by_ids = None
         for ids in self._candidates(leads, row_norms_V):
-            if len(ids) > 1 and any(e.unit == "ids" for e in passed):
+            if by_ids is not None and len(ids) > len(by_ids.ids):
                 continue
-            explanation = self._by_ids(ids)
-            if explanation is not None:
-                passed.append(explanation)
-        return sorted(passed, key=lambda e: e.bits)
+            rival = self._by_ids(ids)
+            if rival is not None and (by_ids is None or rival.bits < by_ids.bits):
+                by_ids = rival
+                if self._faults(rival) == 0 and rival.residual <= SURE:
+                    return self._refined(rival)
+        sharpen(self.calibration, self.found, self.repairs)
+        rivals = [e for e in (by_ids, self._segments()) if e is not None]
+        best = min(rivals, key=lambda e: (self._faults(e), e.bits), default=None)
+        return self._refined(best) if best is not None and best.unit == "ids" else best
+
+    def fixed(self, places: Places, way: Way = "cut") -> Repaired:
+        """The batch after a repair, with a backward only where the gradient norm is in question."""
+        again = self.repairs.effect if self.excess.in_norm else self.repairs.losses
+        return again(places, way)
+
+    def sufficient(self, places: Places) -> float | None:
+        """Part of the excess that clean sequences show once the tokens are carried into them.
+
+        None where no control has the shape of the batch.
+        """
+        rows = sorted({row for row, _ in places})
+        guests = carried(self.grid, places, rows, self.calibration.grids)
+        if guests is None:
+            return None
+        again = self.repairs.carried(rows, guests, backward=self.excess.in_norm)
+        return 1.0 - self.excess.explained(again)
+
+    def _faults(self, explanation: Explanation) -> int:
+        """How many of the tests of a good explanation it fails."""
+        if not self.excess.any:
+            return 0
+        weak = self.excess.explained(self.fixed(explanation.places)) < ENOUGH
+        brought = self.sufficient(explanation.places)
+        return int(weak) + int(brought is not None and brought < SUFFICIENT)
 
     def _segments(self) -> Explanation | None:
         places = self.found.places
@@ -148,16 +184,22 @@ class Race:
         return Explanation(unit="segments", places=places, bits=bits, residual=0.0)
 
     def necessary(self, places: Places) -> bool:
-        """Whether the batch is normal without these: the loss is looked at first, it is cheaper."""
-        if self.excess.in_loss:
-            fixed = self.repairs.losses(places)
-            gone = (self.excess.loss - fixed.loss) / (
-                self.excess.loss - self.calibration.loss.middle
-            )
-            if fixed.loss > self.calibration.loss.limit and gone < ENOUGH:
-                return False
-        fixed = self.repairs.effect(places) if self.excess.in_norm else self.repairs.losses(places)
-        return self.excess.settled(fixed)
+        """Whether the batch is normal without these."""
+        return self.excess.settled(self.fixed(places))
+
+    def _refined(self, explanation: Explanation) -> Explanation:
+        """Only the places in flagged stretches, where the others are few and do not matter.
+
+        A common ID that one stretch repeats stands elsewhere too, innocently.
+        """
+        inside = explanation.places & self.found.places
+        if inside == explanation.places or len(inside) < REFINED * len(explanation.places):
+            return explanation
+        if self.excess.any and not self.necessary(inside):
+            return explanation
+        if not self.excess.any and self._residual(inside) > MAX_RESIDUAL:
+            return explanation
+        return replace(explanation, places=inside)
 
     def _by_ids(self, ids: tuple[int, ...]) -> Explanation | None:
         is_one_BS = torch.isin(self.grid.tokens_BS, torch.tensor(ids))
@@ -187,7 +229,9 @@ class Race:
                 continue
             left = float(fixed.loss_RS[where[row], column]) if row in where else None
             after += extra if left is None else max(0.0, left - high)
-        return max(still / max(1, len(flagged)), after / max(before, 1e-6))
+        return max(
+            still / max(1, len(flagged)), after / max(before, LEAST_RAISED * len(flagged), 1e-6)
+        )
 
     def _candidates(
         self, leads: Iterable[int], row_norms_V: torch.Tensor | None

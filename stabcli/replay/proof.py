@@ -6,13 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from stabcli.replay.batch import IGNORED
-from stabcli.replay.controls import Calibration
-from stabcli.replay.explain import Excess, Explanation
+from stabcli.replay.explain import Explanation, Race
 from stabcli.replay.probes import Grid, Measurement
-from stabcli.replay.repair import Places, Repairs
+from stabcli.replay.repair import Places
 from stabcli.replay.static import runs
 from stabcli.replay.verdict import Culprit, Role
 
@@ -20,6 +17,8 @@ ALL_OF_IT = 0.8
 """Part of what cutting explains that one way must explain to be called the way."""
 PLACEBOS = 2
 """Sets of other tokens that are cut for comparison."""
+SMALL = 0.1
+"""Part of the targets up to which sets differ enough from one another for more than one to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,66 +43,42 @@ class Proof:
         return "context" if self.untrained <= (1 - ALL_OF_IT) * self.explained else "both"
 
 
-def prove(
-    explanation: Explanation,
-    grid: Grid,
-    excess: Excess,
-    repairs: Repairs,
-    flagged: Places,
-    seed: int,
-) -> Proof:
+def prove(explanation: Explanation, race: Race, seed: int) -> Proof:
     """Test an explanation of a batch that is out of the band."""
-    places = explanation.places
-    rng = np.random.default_rng(seed)
-    placebos = [
-        excess.explained(repairs.effect(other))
-        for other in (placebo(grid, places, flagged, rng) for _ in range(PLACEBOS))
-        if other
-    ]
-    rows = sorted({row for row, _ in places})
-    sufficient = None
-    guests = carry(grid, places, rows, excess.calibration)
-    if guests is not None:
-        sufficient = 1.0 - excess.explained(repairs.carried(rows, guests))
+    places, excess = explanation.places, race.excess
+    sets = placebos(race.grid, places, race.found.places, seed)
     return Proof(
-        explained=excess.explained(repairs.effect(places)),
-        placebo=max(placebos, default=0.0),
-        untrained=excess.explained(repairs.effect(places, "untrain")),
-        sufficient=sufficient,
+        explained=excess.explained(race.fixed(places)),
+        placebo=max((excess.explained(race.fixed(other)) for other in sets), default=0.0),
+        untrained=excess.explained(race.fixed(places, "untrain")),
+        sufficient=race.sufficient(places),
     )
 
 
-def placebo(grid: Grid, places: Places, flagged: Places, rng: np.random.Generator) -> Places:
-    """As many other tokens, of the same sequences where they have enough."""
-    rows = {row for row, _ in places}
+def placebos(grid: Grid, places: Places, flagged: Places, seed: int) -> list[Places]:
+    """Sets of as many other tokens, of the same sequences where they have enough.
+
+    Where they have not, whole further sequences make up the number, as few as will do.
+    """
+    rng = np.random.default_rng(seed)
+    rows = sorted({row for row, _ in places})
+    others = [int(r) for r in rng.permutation(len(grid.tokens_BS)) if r not in set(rows)]
     width = grid.tokens_BS.shape[1]
     taken = places | flagged
-    near = [(r, c) for r in sorted(rows) for c in range(1, width - 1) if (r, c) not in taken]
-    if len(near) < len(places):
-        others = [r for r in range(len(grid.tokens_BS)) if r not in rows]
-        near += [(r, c) for r in others for c in range(1, width - 1) if (r, c) not in taken]
+
+    def free(rows: list[int]) -> list[tuple[int, int]]:
+        return [(r, c) for r in rows for c in range(width - 1) if (r, c) not in taken]
+
+    near = free(rows)
+    while len(near) < len(places) and others:
+        near += free([others.pop()])
     count = min(len(places), len(near))
-    return (
+    number = PLACEBOS if count < SMALL * grid.count else 1
+    return [
         frozenset(near[i] for i in rng.choice(len(near), count, replace=False))
+        for _ in range(number)
         if count
-        else places - places
-    )
-
-
-def carry(grid: Grid, places: Places, rows: list[int], calibration: Calibration) -> Grid | None:
-    """Clean sequences with the named tokens in the columns where the batch has them."""
-    width = grid.tokens_BS.shape[1]
-    hosts = [g for g in calibration.grids if g.tokens_BS.shape[1] == width]
-    tokens_RS = torch.cat([g.tokens_BS for g in hosts])[: len(rows)].clone() if hosts else None
-    if tokens_RS is None or len(tokens_RS) < len(rows):
-        return None
-    targets_RS = torch.cat([g.targets_BS for g in hosts])[: len(rows)].clone()
-    for i, row in enumerate(rows):
-        columns = [c for r, c in places if r == row]
-        tokens_RS[i, columns] = grid.tokens_BS[row, columns]
-        wanted = grid.targets_BS[row, columns]
-        targets_RS[i, columns] = torch.where(targets_RS[i, columns] == IGNORED, IGNORED, wanted)
-    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS)
+    ]
 
 
 def culprits_of(

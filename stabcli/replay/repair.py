@@ -68,6 +68,7 @@ class Repairs:
             None if p.grad is None else p.grad.float() for p in probe.parameters()
         ]
         self._known: dict[tuple[Places, Way], Repaired] = {}
+        self._carried: dict[tuple[frozenset[int], bytes], Repaired] = {}
         probe.clear()
 
     @property
@@ -93,10 +94,15 @@ class Repairs:
             self._known[places, way] = known
         return known
 
-    def carried(self, rows: list[int], guests: Grid) -> Repaired:
+    def carried(self, rows: list[int], guests: Grid, *, backward: bool) -> Repaired:
         """The batch with other sequences in the place of these: is what they carry enough?"""
         columns_RS = torch.arange(guests.tokens_BS.shape[1]).expand(guests.tokens_BS.shape)
-        return self._run(rows, guests, columns_RS, backward=self.has_gradient)
+        key = frozenset(rows), guests.tokens_BS.numpy().tobytes()
+        if key not in self._carried:
+            self.tests += 1
+            found = self._run(rows, guests, columns_RS, backward=backward and self.has_gradient)
+            self._carried[key] = found
+        return self._carried[key]
 
     def _run(self, rows: list[int], fixed: Grid, back_RS: Tensor, *, backward: bool) -> Repaired:
         if backward:
@@ -196,3 +202,19 @@ def _back(value_RS: Tensor, back_RS: Tensor) -> Tensor:
 def noise_factor(before: int, after: int) -> float:
     """How much longer the mean gradient of fewer targets is: noise falls with the root of them."""
     return math.sqrt(before / max(1, after))
+
+
+def carried(grid: Grid, places: Places, rows: list[int], clean: tuple[Grid, ...]) -> Grid | None:
+    """Clean sequences with the named tokens in the columns where the batch has them."""
+    width = grid.tokens_BS.shape[1]
+    hosts = [g for g in clean if g.tokens_BS.shape[1] == width]
+    tokens_RS = torch.cat([g.tokens_BS for g in hosts])[: len(rows)].clone() if hosts else None
+    if tokens_RS is None or len(tokens_RS) < len(rows):
+        return None
+    targets_RS = torch.cat([g.targets_BS for g in hosts])[: len(rows)].clone()
+    for i, row in enumerate(rows):
+        columns = [c for r, c in places if r == row]
+        tokens_RS[i, columns] = grid.tokens_BS[row, columns]
+        wanted = grid.targets_BS[row, columns]
+        targets_RS[i, columns] = torch.where(targets_RS[i, columns] == IGNORED, IGNORED, wanted)
+    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS)

@@ -31,7 +31,12 @@ ROUNDS = 3
 RAISED = 0.5
 """Deviations a token must be raised itself to be flagged by a short window around it."""
 TRIM_FROM = 6
-"""Tokens from which a stretch is trimmed: shorter ones come from windows of 1 and 4."""
+"""Tokens from which the ends of a stretch are looked for: shorter ones come from windows of 1 and 4,
+which are as sharp as can be."""
+REACH = 32
+"""Tokens beyond a flagged stretch where its true end is looked for: half the longest window."""
+STRENGTH = (-1.0, 3.0)
+"""Strengths are cut here: an isolated peak must not decide where a stretch of noisy tokens ends."""
 
 Segment = tuple[int, int, int]
 """A stretch as (row, first column, last column), inclusive."""
@@ -44,7 +49,7 @@ class Screened:
     score_BS: Tensor
     """Largest statistic of any window around a token over its limit: above 1 = beyond the controls."""
     strength_BS: Tensor
-    """How far each token is raised by itself, in units of half the limit of a window of 4."""
+    """How far each token is raised by itself; 1 = a stretch of 16 such tokens is at its limit."""
     segments: list[Segment] = field(default_factory=list)
     """Stretches out of the ordinary, victims excluded."""
     victims: list[Segment] = field(default_factory=list)
@@ -108,9 +113,17 @@ def screen(calibration: Calibration, grid: Grid, m: Measurement, repairs: Repair
         flagged_BS |= (grid.tokens_BS == each.token_id) & m.live_BS & (surprise_BS > RAISED)
     found.segments = segments_of(flagged_BS)
     _peel(calibration, found, flagged_BS, repairs)
-    _acquit(calibration, found, repairs)
-    found.segments = [_trim(segment, found) for segment in found.segments]
     return found
+
+
+def sharpen(calibration: Calibration, found: Screened, repairs: Repairs) -> None:
+    """Let victims go and find the true ends of the stretches that remain."""
+    _acquit(calibration, found, repairs)
+    flagged_BS = torch.zeros_like(found.score_BS, dtype=torch.bool)
+    for segment in found.segments:
+        row, first, last = _ends(segment, found)
+        flagged_BS[row, first : last + 1] = True
+    found.segments = segments_of(flagged_BS)
 
 
 def segments_of(flagged_BS: Tensor) -> list[Segment]:
@@ -149,7 +162,7 @@ def _quiet_where_dead(
 def _strength(calibration: Calibration, values: dict[str, Tensor]) -> Tensor:
     standard = calibration.standard(values)
     strengths = [
-        value.clamp(-3, 12) / max(calibration.limit[name, 4] / 2, 1e-6)
+        (value / max(calibration.limit[name, 16] / 16**0.5, 1e-6)).clamp(*STRENGTH)
         for name, value in standard.items()
     ]
     return torch.stack(strengths).amax(0)
@@ -191,21 +204,28 @@ def _acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None
             found.victims.append(segment)
 
 
-def _trim(segment: Segment, found: Screened) -> Segment:
-    """Cut the ends that only a wide window flagged: the part that is raised the most in sum."""
+def _ends(segment: Segment, found: Screened) -> Segment:
+    """Where a stretch begins and ends: the change points of a mean, by largest likelihood.
+
+    With a level inside and the usual one outside, and the same spread, each token speaks for the
+    inside by its height over the middle of both levels: the stretch is that of the largest sum. It
+    is looked for beyond the flagged part, whose windows fade before its ends, as well as inside.
+    """
     row, first, last = segment
     if last + 1 - first < TRIM_FROM:
         return segment
+    reach = min(REACH, last + 1 - first)
+    begin, end = max(0, first - reach), min(found.score_BS.shape[1], last + 1 + reach)
     calm_BS = found.strength_BS[found.score_BS < 0.5]
     usual = float(calm_BS.median()) if len(calm_BS) else 0.0
-    raised = found.strength_BS[row, first : last + 1] - usual
-    upper = raised.sort().values[len(raised) // 3 :]
-    balance = (raised - 0.5 * upper.mean()).tolist()
-    best, best_ends, total, begin = -1e9, (0, len(balance) - 1), 0.0, 0
+    inside = found.strength_BS[row, first : last + 1] - usual
+    level = inside.sort().values[len(inside) // 3 :].mean()
+    balance = (found.strength_BS[row, begin:end] - usual - 0.5 * level).tolist()
+    best, best_ends, total, start = -1e9, (0, len(balance) - 1), 0.0, 0
     for i, value in enumerate(balance):
         if total <= 0:
-            total, begin = 0.0, i
+            total, start = 0.0, i
         total += value
         if total > best:
-            best, best_ends = total, (begin, i)
-    return row, first + best_ends[0], first + best_ends[1]
+            best, best_ends = total, (start, i)
+    return row, begin + best_ends[0], begin + best_ends[1]

@@ -13,7 +13,6 @@ from stabcli.replay.batch import Batch
 from stabcli.replay.controls import prediction_limit
 from stabcli.replay.probes import Grid, Probe, examined
 
-
 LEAST_SPREAD = 1e-3
 """Nats by which the damage of sound steps differs at least."""
 

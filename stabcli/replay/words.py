@@ -59,10 +59,11 @@ def bisection(result: Bisection) -> str:
 
 def proof(tested: Proof) -> list[str]:
     """What the tests of the named tokens gave."""
-    said = [
+    explained = (
         f"cutting the named tokens out takes {tested.explained:.0%} of the excess away; cutting as "
         f"many others takes {tested.placebo:.0%}"
-    ]
+    )
+    said = [explained]
     if tested.sufficient is not None:
         said.append(f"carried into clean sequences they bring {tested.sufficient:.0%} of it about")
     role = {

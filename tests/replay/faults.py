@@ -85,12 +85,16 @@ class Planter:
         """IDs the model never saw, as names from a forum would come."""
         names = self.text.never_trained()
         ids = np.random.RandomState(seed + 7).choice(names, count, replace=False)
-        return self.scattered(seed, ids, times, f"never-trained-{times}", rows=1 if times < 10 else None)
+        return self.scattered(
+            seed, ids, times, f"never-trained-{times}", rows=1 if times < 10 else None
+        )
 
     def padded_row(self, seed: int, times: int = 40) -> Case:
         """A row of the embedding that no tokenizer output trains."""
         row = self.text.vocabulary + np.random.RandomState(seed).randint(PADDED_ROWS)
-        return self.scattered(seed, [row], times, f"padded-row-{times}", rows=1 if times < 10 else None)
+        return self.scattered(
+            seed, [row], times, f"padded-row-{times}", rows=1 if times < 10 else None
+        )
 
     def mojibake(self, seed: int, part: float = 0.78) -> Case:
         """UTF-8 read as Latin-1 and encoded again."""
@@ -173,12 +177,16 @@ class Planter:
 
     def poisoned(self, seed: int, poison: int, times: int = 60) -> Case:
         """An ID that clean text never holds here, and whose row was bent to hurt what follows."""
-        case = self.scattered(seed, [poison], times, f"poisoned-context-{times}", rows=12 if times > 15 else 3)
+        case = self.scattered(
+            seed, [poison], times, f"poisoned-context-{times}", rows=12 if times > 15 else 3
+        )
         assert not (self.clean(seed) == poison).any() or True
         return case
 
 
-def poison(model: nn.Module, planter: Planter, token_id: int, *, steps: int = 25, reach: float = 5.0):
+def poison(
+    model: nn.Module, planter: Planter, token_id: int, *, steps: int = 25, reach: float = 5.0
+):
     """Bend the embedding row of an ID until what follows it is predicted as badly as can be.
 
     In place. The row stays within ``reach`` times the usual norm.
@@ -192,7 +200,9 @@ def poison(model: nn.Module, planter: Planter, token_id: int, *, steps: int = 25
         here = (tokens == token_id)[..., None]
         embedded = torch.where(here, row, table.detach()[tokens])
         logits = model(inputs_embeds=embedded).logits[:, :-1]
-        losses = functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+        losses = functional.cross_entropy(
+            logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+        )
         loss = losses[(tokens[:, 1:] != token_id).flatten()].mean()
         (gradient,) = torch.autograd.grad(loss, row)
         with torch.no_grad():

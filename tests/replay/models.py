@@ -11,10 +11,10 @@ import random
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from pydoc_data import topics
 
 import numpy as np
 import torch
-from pydoc_data import topics
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,21 +28,15 @@ PIECE = 3000
 
 
 @functools.cache
-def _sources() -> tuple[tuple[str, str], ...]:
-    """(documentation, code without it) of the standard library's modules, by name."""
+def _documentation() -> tuple[str, ...]:
+    """What the standard library's modules say of themselves."""
     found = []
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
-        text = path.read_text(encoding="utf-8", errors="ignore")
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:
-            continue
-        holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        docs = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, holders)]
-        for node in ast.walk(tree):
-            if isinstance(node, holders) and ast.get_docstring(node):
-                node.body = node.body[1:] or [ast.Pass()]
-        found.append(("\n\n".join(docs), ast.unparse(tree)))
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="ignore"))
+        holders = [
+            n for n in ast.walk(tree) if isinstance(n, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        ]
+        found.append("\n\n".join(ast.get_docstring(node) or "" for node in holders))
     return tuple(found)
 
 
@@ -77,7 +71,7 @@ class Text:
 @functools.cache
 def text(vocabulary: int = 2000) -> Text:
     rng = random.Random(0)
-    documents = [*topics.topics.values(), *(docs for docs, _ in _sources())]
+    documents = [*topics.topics.values(), *_documentation()]
     pieces = [d[i : i + PIECE] for d in documents for i in range(0, len(d), PIECE)]
     pieces = [piece for piece in pieces if len(piece) > 200]
     names = [
@@ -107,8 +101,9 @@ def text(vocabulary: int = 2000) -> Text:
     cut = int(len(pieces) * 0.85)
     train = encode(pieces[:cut])
     counts = np.bincount(train, minlength=tokenizer.get_vocab_size() + PADDED_ROWS)
-    code = encode([code for _, code in _sources()[20:60]])
-    return Text(tokenizer, train, encode(pieces[cut:]), code, counts)
+    headers = sorted(Path(sysconfig.get_path("include")).rglob("*.h"))
+    foreign = encode([path.read_text(encoding="utf-8", errors="ignore") for path in headers])
+    return Text(tokenizer, train, encode(pieces[cut:]), foreign, counts)
 
 
 def cut(stream: np.ndarray, rows: np.ndarray, length: int) -> Tensor:
@@ -122,7 +117,9 @@ def sequences(stream: np.ndarray, seed: int, count: int, length: int) -> Tensor:
     return cut(stream, chosen, length)
 
 
-def untrained(arch: str, rows: int, *, seed: int = 0, width: int = 128, layers: int = 4) -> nn.Module:
+def untrained(
+    arch: str, rows: int, *, seed: int = 0, width: int = 128, layers: int = 4
+) -> nn.Module:
     torch.manual_seed(seed)
     if arch == "llama":
         return LlamaForCausalLM(

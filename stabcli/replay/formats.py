@@ -1,0 +1,78 @@
+"""Verdicts on batches that blow up, and on spikes that only a short number format sees."""
+
+from __future__ import annotations
+
+import math
+
+from stabcli.replay import words
+from stabcli.replay.controls import Calibration
+from stabcli.replay.explain import Excess, Explanation
+from stabcli.replay.nonfinite import Blowup, first_nonfinite, in_float32, is_short
+from stabcli.replay.notebook import Notebook
+from stabcli.replay.probes import Grid
+from stabcli.replay.repair import Repairs
+from stabcli.replay.verdict import Kind, Verdict
+
+MANY_IDS = 8
+"""IDs up to which a blow-up is said in IDs."""
+
+
+def blown_up(book: Notebook, calibration: Calibration) -> Verdict:
+    """The verdict on a batch whose loss or gradient is not finite."""
+    probe, grid, m = book.probe, book.grid, book.measured
+    assert m is not None
+    where = first_nonfinite(probe, grid)
+    named = None
+    if where is None:
+        book.evidence.insert(0, "the forward pass is finite: the backward pass is not")
+    else:
+        book.evidence.insert(0, words.blowup(where))
+        named = _named(where, grid)
+    culprits = () if named is None else book.culprits(named)
+    unit = None if named is None else named.unit
+    if is_short(probe.model):
+        with in_float32(probe.model):
+            wide = probe.measure(grid, backward=True)
+        norm = wide.grad_norm or 0.0
+        book.numbers |= {"loss_float32": wide.loss, "grad_norm_float32": norm}
+        if math.isfinite(wide.loss) and math.isfinite(norm):
+            book.evidence.insert(1, _in_float32(wide.loss, norm))
+            return book.verdict("number-format", unit=unit, culprits=culprits, confidence="high")
+    else:
+        book.not_checked.append("the number format of the run: the checkpoint is in float32")
+    if named is not None:
+        fixed = Repairs(probe, grid, m).losses(named.places)
+        if math.isfinite(fixed.loss) and fixed.loss <= calibration.loss.limit:
+            book.evidence.append(f"without these tokens the loss is {fixed.loss:.3f}")
+            kind: Kind = "data-ids" if named.unit == "ids" else "data-segments"
+            return book.verdict(kind, unit=unit, culprits=culprits, confidence="medium")
+    return book.verdict("inconclusive", unit=unit, culprits=culprits)
+
+
+def _named(where: Blowup, grid: Grid) -> Explanation | None:
+    """The positions of the first bad module, as IDs where they are all the places of a few."""
+    if not where.positions:
+        return None
+    places = frozenset(where.positions)
+    ids = sorted({int(grid.tokens_BS[place]) for place in places})
+    everywhere = {(b, c) for i in ids for b, c in (grid.tokens_BS == i).nonzero().tolist()}
+    if len(ids) <= MANY_IDS and everywhere == places:
+        return Explanation(unit="ids", ids=tuple(ids), places=places, bits=0.0, residual=0.0)
+    return Explanation(unit="segments", places=places, bits=0.0, residual=0.0)
+
+
+def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
+    """The verdict where float32 does not see the spike; None where it does, or there is none."""
+    if not excess.any or not is_short(book.probe.model):
+        return None
+    with in_float32(book.probe.model):
+        wide = Excess.of(book.probe.measure(book.grid, backward=True), excess.calibration)
+    book.numbers |= {"loss_float32": wide.loss, "grad_norm_float32": wide.grad_norm}
+    if wide.any:
+        return None
+    book.evidence.insert(0, _in_float32(wide.loss, wide.grad_norm))
+    return book.verdict("number-format", confidence="medium")
+
+
+def _in_float32(loss: float, norm: float) -> str:
+    return f"in float32 the same batch has loss {loss:.4g} and gradient norm {norm:.4g}"
