@@ -151,12 +151,16 @@ def main():
                     runs[name].append(timed(code, path))
             for name, found in runs.items():
                 cpu, wall, peak = (statistics.median(r[i] for r in found) for i in range(3))
-                print(f"  {name:17} CPU {cpu:7.2f} s  wall {wall:7.2f} s  peak {peak:6.0f} MB"
-                      f"  {int(found[0][3]):,} scalars")
+                print(
+                    f"  {name:17} CPU {cpu:7.2f} s  wall {wall:7.2f} s  peak {peak:6.0f} MB"
+                    f"  {int(found[0][3]):,} scalars"
+                )
             if not given.no_peer:
                 ratios = [p[0] / o[0] for o, p in zip(*runs.values())]
-                print(f"  EventAccumulator / stabcli, CPU: {statistics.median(ratios):.1f}"
-                      f" ({min(ratios):.1f} to {max(ratios):.1f})")
+                print(
+                    f"  EventAccumulator / stabcli, CPU: {statistics.median(ratios):.1f}"
+                    f" ({min(ratios):.1f} to {max(ratios):.1f})"
+                )
             path.unlink()
 
 

@@ -49,7 +49,9 @@ def rows(first, stop, wall, random):
         loss = 2 + 6 / (1 + step / 20) + random.normal(0, 0.02)
         norm = math.nan if step == 30 else 0.5 + random.gamma(2, 0.05)
         at = wall + 2.0 * (step - first)
-        yield scalar("train/loss", step, at, loss) + scalar("train/grad_norm", step, at + 0.01, norm)
+        yield scalar("train/loss", step, at, loss) + scalar(
+            "train/grad_norm", step, at + 0.01, norm
+        )
 
 
 def main():

@@ -37,6 +37,8 @@ _FEW_ROWS = 4
 """Rows below which a stretch is not worth the trouble."""
 _LONG_STRETCH = 4096
 """Records from which a stretch has paid for finding it."""
+_TRIES = 16
+"""Stretches after which it is judged whether looking for them pays."""
 _BLOCK = 1 << 19
 """Bytes compared at once."""
 _GATHER = 1 << 26
@@ -77,15 +79,20 @@ class _File:
         at = 0
         window = _WINDOW
         loose = True
+        tried, gained = 0, 0
         while at < self.size:
+            if tried >= _TRIES and gained < tried * _WINDOW // 2:
+                periodic = False  # too much is broken, or nothing really repeats
             offsets, lengths, stop = walk(self.data, at, window)
             found = cycle(lengths, loose=loose) if periodic else None
             rows = self._stretch(offsets[found[0]], lengths[slice(*found)]) if found else 0
+            tried += found is not None
             if found and rows:
                 first, last = found
                 self._one_by_one(offsets[:first], lengths[:first])
                 records = self._take(offsets[first], lengths[first:last], rows)
                 at = int(offsets[first]) + rows * int((lengths[first:last] + FRAME).sum())
+                gained += records
                 loose = records >= _LONG_STRETCH
                 window = _WINDOW if loose else min(2 * window, _WIDEST)
                 continue

@@ -69,18 +69,22 @@ def walk(data: Bytes, at: int, most: int) -> tuple[Integers, Integers, int]:
 
 def next_header(data: Bytes, at: int) -> int:
     """Return the first place from ``at`` on where a length fits its checksum."""
-    step = 1 << 20
-    for start in range(at, len(data) - HEADER + 1, step):
-        part = data[start : start + step + HEADER - 1]
-        frames = sliding_window_view(part, HEADER)
-        # A length below 2^40 has three bytes of zero; its checksum is not zero, as a hole is.
-        likely = ~frames[:, 5:8].any(axis=1) & frames[:, 8:].any(axis=1)
-        places = np.flatnonzero(likely)
-        frames = frames[places]
+    step = 1 << 12
+    while at <= len(data) - HEADER:
+        part = data[at : at + step + HEADER - 1]
+        count = len(part) - HEADER + 1
+        zero = part == 0
+        # A length below 2^40 ends in three bytes of zero; its checksum is not zero, as a hole is.
+        likely = zero[5 : 5 + count] & zero[6 : 6 + count] & zero[7 : 7 + count]
+        empty = zero[8 : 8 + count] & zero[9 : 9 + count] & zero[10 : 10 + count]
+        places = np.flatnonzero(likely & ~(empty & zero[11 : 11 + count]))
+        frames = sliding_window_view(part, HEADER)[places]
         stored = checksum.unmask(np.ascontiguousarray(frames[:, 8:]).view("<u4").ravel())
         fitting = places[checksum.of_rows(frames[:, :8]) == stored]
         if len(fitting):
-            return start + int(fitting[0])
+            return at + int(fitting[0])
+        at += count
+        step = min(2 * step, 1 << 20)
     return len(data)
 
 
