@@ -99,7 +99,7 @@ _ALL = (
         "per step",
         "learning rate of the first parameter group",
         "optim/learning_rate, optim/learning_rate_group0, optim/lr_(group_0), current_lr,"
-        "learning/current_learning_rate, actor/lr, actor_lr, lr/group0, lr-adamw, lr",
+        "learning/current_learning_rate, actor/lr, actor_lr, lr/group0, lr_adamw, lr",
     ),
     _metric("loss_scale", "factor", "scale of the loss under fp16", "train/samples/loss_scale"),
     _metric(
@@ -250,7 +250,7 @@ _ALL = (
 METRICS: Mapping[str, Metric] = {m.name: m for m in _ALL}
 """Every canonical column by name, in the order reports show them."""
 
-RL_WORDS = ("reward", "kl", "clip_ratio", "completions", "critic", "advantage", "ppo", "grpo")
+RL_WORDS = ("reward", "kl", "clip_ratio", "completions", "critic", "advantage", "ppo", "grpo", "rollout")
 """First words of names that only reinforcement learning logs; they decide what ``loss`` means."""
 
 PREFERENCE_WORDS = ("rewards/chosen", "rewards/rejected", "logps/chosen", "chosen_rewards")

@@ -95,7 +95,7 @@ def read_runs(
         if chosen is None:
             runs += _read_folder(source, options, unread)
         else:
-            runs += _read(source, chosen, options)
+            runs += _read(source, chosen, options, unread)
     return runs, unread
 
 
@@ -131,26 +131,42 @@ def _choose(source: Source, format_name: str | None) -> Reader | None:
     raise UnknownFormat(f"{source.shown}: {what} no reader knows: --reader takes one of {known}")
 
 
-def _read(source: Source, chosen: Reader, options: Options) -> list[Run]:
-    runs = [assemble(r, source, chosen.name, options) for r in chosen.read(source)]
-    if not runs:
-        raise LogError(f"{source.shown}: {chosen.name} found no logged step in it: check the file")
-    return runs
+def _read(source: Source, chosen: Reader, options: Options, unread: list[LogError]) -> list[Run]:
+    """Read the runs of one source; of several, one that cannot be assembled spoils no other."""
+    runs: list[Run] = []
+    failed: list[LogError] = []
+    for reading in chosen.read(source):
+        try:
+            runs.append(assemble(reading, source, chosen.name, options))
+        except LogError as error:
+            failed.append(error)
+    if runs:
+        unread += failed
+        return runs
+    if failed:
+        raise failed[0]
+    raise LogError(f"{source.shown}: {chosen.name} found no logged step in it: check the file")
 
 
-def _read_folder(source: Source, options: Options, unread: list[LogError]) -> list[Run]:
+def _read_folder(
+    source: Source, options: Options, unread: list[LogError], above: frozenset[Path] = frozenset()
+) -> list[Run]:
     """Read what lies in a folder, going down to the first level that a reader claims."""
+    above |= {source.path.resolve()}
     runs: list[Run] = []
     skipped: list[str] = []
-    for path in sorted(p for p in source.path.iterdir() if not p.name.startswith(".")):
-        inner: Source | None = None
+    try:
+        paths = sorted(p for p in source.path.iterdir() if not p.name.startswith("."))
+    except OSError as error:
+        raise LogError(f"{source.shown}: cannot be listed: {error.strerror}") from error
+    for path in paths:
         try:
             inner = open_source(path)
             chosen = _choose(inner, None)
-            if chosen is None:
-                runs += _named(_read_folder(inner, options, unread), path.name)
-            else:
-                runs += _read(inner, chosen, options)
+            if chosen is not None:
+                runs += _read(inner, chosen, options, unread)
+            elif path.resolve() not in above:  # else a link back to a folder we are in
+                runs += _named(_read_folder(inner, options, unread, above), path.name)
         except UnknownFormat:
             skipped.append(path.name)
         except LogError as error:
