@@ -318,6 +318,10 @@ def _rows(
         i = end + 1
 
 
+_TORN_NUMBER = re.compile(r"^[-+]?[\d.]*(?:[-+.]|e[-+]?\d?)$", re.IGNORECASE)
+"""A number that breaks off at its sign, point or exponent (an exponent has two digits or more)."""
+
+
 def _check_end(
     frame: pl.DataFrame,
     data: np.ndarray,
@@ -336,11 +340,14 @@ def _check_end(
         return
     text = lines.text(data, last)
     cell = split(text, header.separator)[-1].strip()
-    if not cell or text.endswith('"') or not is_number(cell) or "n" in cell.lower():
+    if not cell or text.endswith('"') or "n" in cell.lower():
+        return
+    torn = _TORN_NUMBER.search(cell) is not None
+    if not torn and not is_number(cell):
         return
     near = (split(lines.text(data, i), header.separator) for i in lines.rows[-200:-1].tolist())
     lengths = [len(row[-1].strip()) for row in near if row and row[-1].strip()]
-    if lengths and len(cell) < min(lengths):
+    if torn or (lengths and len(cell) < min(lengths)):
         column = frame[names[-1]].to_list()
         column[-1] = None
         frame.replace_column(len(names) - 1, pl.Series(names[-1], column, frame[names[-1]].dtype))
