@@ -38,6 +38,9 @@ class Band:
 
     middle: float
     """Median of the controls."""
+    high: float
+    """Two deviations above the mean: what one clean batch in 40 reaches. The excess of a batch is
+    what lies above it, for a batch is not at fault for its own variety."""
     limit: float
     """Prediction limit for one more clean batch."""
 
@@ -48,10 +51,16 @@ class Band:
         On logarithms because both loss and gradient norm vary in proportion, and skewed.
         """
         if not all(math.isfinite(v) for v in values):
-            return cls(middle=math.nan, limit=math.nan)
+            return cls(middle=math.nan, high=math.nan, limit=math.nan)
         logs = [math.log(max(v, 1e-30)) for v in values]
+        drawn = torch.tensor(logs, dtype=torch.float64)
+        spread = max(float(drawn.std()), MIN_RELATIVE_SPREAD) if len(logs) > 1 else 0.0
         limit = math.exp(min(prediction_limit(logs, MIN_RELATIVE_SPREAD), 700.0))
-        return cls(middle=float(torch.tensor(values).median()), limit=limit)
+        return cls(
+            middle=float(torch.tensor(values).median()),
+            high=math.exp(float(drawn.mean()) + 2 * spread),
+            limit=limit,
+        )
 
 
 def prediction_limit(values: Sequence[float], least_spread: float) -> float:
@@ -96,6 +105,8 @@ class Calibration:
     """Number of controls."""
     length: int
     """Columns of a control."""
+    loss_R: Tensor
+    """Summed loss of each sequence of the controls, in order."""
     grids: tuple[Grid, ...] = field(repr=False)
     """The controls themselves: clean text to carry suspects into."""
 
@@ -145,7 +156,8 @@ def calibrate(probe: Probe, references: Sequence[Batch], rows: int) -> Calibrati
         loss=loss, grad_norm=grad_norm, centre=centre, spread=spread, limit={}, own_limit=math.inf,
         after_limit=math.inf, high_loss=float(losses.kthvalue(max(1, int(0.9 * len(losses)))).values),
         counts_V=counts_V, targets=sum(g.count for g in grids) / len(grids), batches=len(grids),
-        length=grids[0].tokens_BS.shape[1], grids=grids,
+        length=grids[0].tokens_BS.shape[1],
+        loss_R=torch.cat([m.loss_BS.sum(1) for m in measured]), grids=grids,
     )  # fmt: skip
     return _with_limits(draft, measured, values, rows)
 
@@ -181,12 +193,13 @@ def _with_limits(
 def statistics(m: Measurement, norm: float, usual_norm: float) -> dict[str, Tensor]:
     """The per-token statistics that are compared with the controls.
 
-    ``share`` is in units of a control token's average share: a batch whose gradient norm is three
-    times the usual has nine times the shares.
+    ``share``, the product of a token's gradient with the whole, is in units of the usual norm times
+    the actual one: the share of an innocent token grows with the norm of the batch, that of the one
+    which made the norm with its square.
     """
     values = {"surprise": m.surprise_BS, "loss": m.loss_BS}
     if m.share_BS is not None and norm > 0 and usual_norm > 0:
-        values["share"] = m.share_BS * (int(m.live_BS.sum()) / usual_norm**2)
+        values["share"] = m.share_BS * (int(m.live_BS.sum()) / (usual_norm * norm))
     return values
 
 
@@ -235,7 +248,10 @@ class IdScore:
 def id_scores(grid: Grid, surprise_BS: Tensor, live_BS: Tensor) -> list[IdScore]:
     """Score every ID of a grid by its own places and by what follows them."""
     value_BS = torch.where(live_BS, surprise_BS, 0.0)
-    total_BS = torch.nn.functional.pad(value_BS.cumsum(1), (1, FOLLOWERS))
+    # what follows is compared with the rest of its sequence: hard text is no ID's fault
+    mean_B1 = value_BS.sum(1, keepdim=True) / live_BS.sum(1, keepdim=True).clamp_min(1)
+    centred_BS = torch.where(live_BS, value_BS - mean_B1, 0.0)
+    total_BS = torch.nn.functional.pad(centred_BS.cumsum(1), (1, FOLLOWERS))
     total_BS[:, -FOLLOWERS:] = total_BS[:, -FOLLOWERS - 1 : -FOLLOWERS]
     columns = torch.arange(value_BS.shape[1])
     after_BS = (total_BS[:, columns + 1 + FOLLOWERS] - total_BS[:, columns + 1]) / math.sqrt(

@@ -16,8 +16,16 @@ import torch
 
 from stabcli.replay.controls import Calibration
 from stabcli.replay.probes import Grid, Measurement
-from stabcli.replay.repair import Places, Repaired, Repairs, Way, carried, noise_factor
-from stabcli.replay.screening import Screened, places_of, rescored, sharpen
+from stabcli.replay.repair import Places, Repaired, Repairs, Way, carried, clean_rows, noise_factor
+from stabcli.replay.screening import (
+    HARM_REACH,
+    Screened,
+    Segment,
+    acquit,
+    places_of,
+    rescored,
+    sharpen,
+)
 from stabcli.replay.verdict import Unit
 
 ENOUGH = 0.8
@@ -40,8 +48,15 @@ LEAST_RAISED = 0.5
 well, not too badly, and would leave a part of nothing."""
 REFINED = 0.8
 """Part of an ID's places that must lie in flagged stretches for the others to be let go."""
+MINOR = 0.2
+"""Part of the highest stretch's strength below which another is first tried to be left out."""
+NO_WORSE = 0.01
+"""Part of the excess, or of what was flagged, by which the smaller set may do less."""
 SUFFICIENT = 0.5
 """Part of the excess that named tokens must bring about in clean text to count as sufficient."""
+COVERED = 0.5
+"""Part of the flagged tokens that must be an ID's places or near after them, before a pass is spent
+on the ID: what an explanation leaves is measured by the pass, and may not be much."""
 SURE = 0.1
 """Residual up to which an explanation by IDs is taken without looking for another."""
 
@@ -80,18 +95,18 @@ class Excess:
         return self.in_loss or self.in_norm
 
     def explained(self, fixed: Repaired) -> float:
-        """Part of the excess that a repair takes away; the smaller one where both are out.
+        """Part of the excess that a repair takes away, at most 1; the smaller where both are out.
 
         The norm of fewer targets is brought to the noise of as many as the batch has.
         """
         parts = []
         if self.in_loss:
-            parts.append((self.loss - fixed.loss) / (self.loss - self.calibration.loss.middle))
+            parts.append((self.loss - fixed.loss) / (self.loss - self.calibration.loss.high))
         if self.in_norm and fixed.grad_norm is not None:
             norm = fixed.grad_norm / noise_factor(self.count, fixed.targets)
-            usual = self.calibration.grad_norm.middle
-            parts.append((self.grad_norm - norm) / (self.grad_norm - usual))
-        return min(parts, default=0.0)
+            high = self.calibration.grad_norm.high
+            parts.append((self.grad_norm - norm) / (self.grad_norm - high))
+        return min([1.0, *parts]) if parts else 0.0
 
     def settled(self, fixed: Repaired) -> bool:
         """Whether a repair makes the batch normal."""
@@ -143,8 +158,10 @@ class Race:
             if rival is not None and (by_ids is None or rival.bits < by_ids.bits):
                 by_ids = rival
                 if self._faults(rival) == 0 and rival.residual <= SURE:
+                    sharpen(self.calibration, self.found, self.grid)
                     return self._refined(rival)
-        sharpen(self.calibration, self.found, self.repairs)
+        acquit(self.calibration, self.found, self.repairs)
+        sharpen(self.calibration, self.found, self.grid)
         rivals = [e for e in (by_ids, self._segments()) if e is not None]
         best = min(rivals, key=lambda e: (self._faults(e), e.bits), default=None)
         return self._refined(best) if best is not None and best.unit == "ids" else best
@@ -155,16 +172,28 @@ class Race:
         return again(places, way)
 
     def sufficient(self, places: Places) -> float | None:
-        """Part of the excess that clean sequences show once the tokens are carried into them.
+        """Part of what the tokens do here that they do in clean sequences they are carried into.
 
         None where no control has the shape of the batch.
         """
         rows = sorted({row for row, _ in places})
-        guests = carried(self.grid, places, rows, self.calibration.grids)
-        if guests is None:
+        hosts = clean_rows(self.calibration.grids, len(rows), self.grid)
+        if hosts is None:
             return None
-        again = self.repairs.carried(rows, guests, backward=self.excess.in_norm)
-        return 1.0 - self.excess.explained(again)
+        without = self.fixed(places)
+        again = self.repairs.carried(
+            rows, carried(self.grid, places, rows, hosts), backward=self.excess.in_norm
+        )
+        parts = []
+        if self.excess.in_loss:
+            own = self.repairs.measured.loss_BS[rows].double().sum()
+            change = float(self.calibration.loss_R[: len(rows)].double().sum() - own)
+            clean = (self.excess.loss * self.excess.count + change) / max(1, again.targets)
+            parts.append((again.loss - clean) / (self.excess.loss - without.loss))
+        if self.excess.in_norm and again.grad_norm is not None and without.grad_norm is not None:
+            before = without.grad_norm / noise_factor(self.excess.count, without.targets)
+            parts.append((again.grad_norm - before) / (self.excess.grad_norm - before))
+        return min(parts, default=0.0)
 
     def _faults(self, explanation: Explanation) -> int:
         """How many of the tests of a good explanation it fails."""
@@ -179,9 +208,29 @@ class Race:
         if not places or (self.excess.any and not self.necessary(places)):
             return None
         tokens, width = self.grid.tokens_BS.numel(), self.grid.tokens_BS.shape[1]
-        bits = len(self.found.segments) * (math.log2(tokens) + math.log2(width))
+        segments = self.found.segments
+        if self.excess.any:
+            segments = self._pruned()
+            places = places_of(segments)
+        bits = len(segments) * (math.log2(tokens) + math.log2(width))
         bits += BITS_A_TOKEN * len(places)
         return Explanation(unit="segments", places=places, bits=bits, residual=0.0)
+
+    def _pruned(self) -> list[Segment]:
+        """The main stretches alone, where they do as much as all."""
+
+        def height(segment: Segment) -> float:
+            row, first, last = segment
+            return float(self.found.strength_BS[row, first : last + 1].clamp_min(0).sum())
+
+        segments = self.found.segments
+        highest = max(map(height, segments))
+        main = [s for s in segments if height(s) >= MINOR * highest]
+        if len(main) < len(segments):
+            whole = self.excess.explained(self.fixed(places_of(segments)))
+            if self.excess.explained(self.fixed(places_of(main))) >= whole - NO_WORSE:
+                return main
+        return segments
 
     def necessary(self, places: Places) -> bool:
         """Whether the batch is normal without these."""
@@ -195,23 +244,35 @@ class Race:
         inside = explanation.places & self.found.places
         if inside == explanation.places or len(inside) < REFINED * len(explanation.places):
             return explanation
-        if self.excess.any and not self.necessary(inside):
-            return explanation
-        if not self.excess.any and self._residual(inside) > MAX_RESIDUAL:
-            return explanation
-        return replace(explanation, places=inside)
+        if self.excess.any:
+            whole = self.excess.explained(self.fixed(explanation.places))
+            worse = self.excess.explained(self.fixed(inside)) < whole - NO_WORSE
+        else:
+            worse = self._residual(inside) > explanation.residual + NO_WORSE
+        return explanation if worse else replace(explanation, places=inside)
 
     def _by_ids(self, ids: tuple[int, ...]) -> Explanation | None:
         is_one_BS = torch.isin(self.grid.tokens_BS, torch.tensor(ids))
         is_one_BS[:, -1] &= self.grid.live_BS[:, -1]
         places = frozenset((b, c) for b, c in is_one_BS.nonzero().tolist())
-        if not places or len(places) > MAX_PART * self.excess.count:
+        if not places or len(places) > MAX_PART * self.excess.count or not self._near(places):
             return None
         residual = self._residual(places)
         if residual > MAX_RESIDUAL or (self.excess.any and not self.necessary(places)):
             return None
         bits = len(ids) * self.bits_an_id + BITS_A_TOKEN * len(places)
         return Explanation(unit="ids", ids=ids, places=places, bits=bits, residual=residual)
+
+    def _near(self, places: Places) -> bool:
+        """Whether enough of what is flagged are these places or follows them closely."""
+        flagged = self.found.places or places_of(self.found.victims)
+        columns: defaultdict[int, list[int]] = defaultdict(list)
+        for row, column in places:
+            columns[row].append(column)
+        near = sum(
+            any(0 <= column - c <= HARM_REACH for c in columns[row]) for row, column in flagged
+        )
+        return near >= COVERED * len(flagged)
 
     def _residual(self, places: Places) -> float:
         """Part of what was flagged, in tokens or in loss above the usual, that a repair leaves."""

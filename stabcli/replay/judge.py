@@ -13,8 +13,9 @@ DIFFUSE = 0.6
 """Part of the excess below which a set is not called the culprit but the batch hard."""
 MARGIN = 0.4
 """By how much a set must explain more than a placebo set of its size."""
-PLACEBO = 0.1
-"""Part of the excess a placebo set may explain where the verdict is to be sure."""
+PLACEBO = 0.25
+"""Part of the excess a placebo set may explain where the verdict is to be sure. Most explain less
+than nothing; next to a long fault there is little but its own victims to cut."""
 WHOLE_ROWS = 0.9
 """Part of their sequences that stretches cover when the sequences are named instead."""
 DRIFT = 0.1

@@ -28,7 +28,7 @@ class Proof:
     explained: float
     """Taken away by cutting the named tokens out."""
     placebo: float
-    """Taken away by cutting as many other tokens of the same sequences: the most of all sets."""
+    """Taken away by cutting as many other tokens of the same sequences: the mean of the sets."""
     untrained: float
     """Taken away by not training on the named tokens, which stay as context."""
     sufficient: float | None
@@ -47,9 +47,10 @@ def prove(explanation: Explanation, race: Race, seed: int) -> Proof:
     """Test an explanation of a batch that is out of the band."""
     places, excess = explanation.places, race.excess
     sets = placebos(race.grid, places, race.found.places, seed)
+    done = [excess.explained(race.fixed(other)) for other in sets]
     return Proof(
         explained=excess.explained(race.fixed(places)),
-        placebo=max((excess.explained(race.fixed(other)) for other in sets), default=0.0),
+        placebo=sum(done) / len(done) if done else 0.0,
         untrained=excess.explained(race.fixed(places, "untrain")),
         sufficient=race.sufficient(places),
     )

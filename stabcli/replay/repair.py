@@ -204,14 +204,21 @@ def noise_factor(before: int, after: int) -> float:
     return math.sqrt(before / max(1, after))
 
 
-def carried(grid: Grid, places: Places, rows: list[int], clean: tuple[Grid, ...]) -> Grid | None:
-    """Clean sequences with the named tokens in the columns where the batch has them."""
-    width = grid.tokens_BS.shape[1]
-    hosts = [g for g in clean if g.tokens_BS.shape[1] == width]
-    tokens_RS = torch.cat([g.tokens_BS for g in hosts])[: len(rows)].clone() if hosts else None
-    if tokens_RS is None or len(tokens_RS) < len(rows):
+def clean_rows(grids: tuple[Grid, ...], count: int, like: Grid) -> Grid | None:
+    """The first so many sequences of the controls, where they are of the same length."""
+    width = like.tokens_BS.shape[1]
+    if any(g.tokens_BS.shape[1] != width for g in grids):
         return None
-    targets_RS = torch.cat([g.targets_BS for g in hosts])[: len(rows)].clone()
+    tokens_RS = torch.cat([g.tokens_BS for g in grids])[:count]
+    if len(tokens_RS) < count:
+        return None
+    targets_RS = torch.cat([g.targets_BS for g in grids])[:count]
+    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS)
+
+
+def carried(grid: Grid, places: Places, rows: list[int], hosts: Grid) -> Grid:
+    """Clean sequences with the named tokens in the columns where the batch has them."""
+    tokens_RS, targets_RS = hosts.tokens_BS.clone(), hosts.targets_BS.clone()
     for i, row in enumerate(rows):
         columns = [c for r, c in places if r == row]
         tokens_RS[i, columns] = grid.tokens_BS[row, columns]

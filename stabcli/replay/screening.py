@@ -7,6 +7,7 @@ one that turns normal once the earlier ones are gone is let go.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -30,9 +31,14 @@ ROUNDS = 3
 """Times what is left is looked at again: more were never needed on planted faults."""
 RAISED = 0.5
 """Deviations a token must be raised itself to be flagged by a short window around it."""
-TRIM_FROM = 6
+ENDS_FROM = 6
 """Tokens from which the ends of a stretch are looked for: shorter ones come from windows of 1 and 4,
 which are as sharp as can be."""
+HARM_REACH = 32
+"""Tokens after a fault within which a flagged token may be its victim."""
+MOST_EVIDENCE = 5.0
+"""Most that one token may say for a stretch, nats: a rare ID that stands near by chance must not
+bridge to it."""
 REACH = 32
 """Tokens beyond a flagged stretch where its true end is looked for: half the longest window."""
 STRENGTH = (-1.0, 3.0)
@@ -116,12 +122,11 @@ def screen(calibration: Calibration, grid: Grid, m: Measurement, repairs: Repair
     return found
 
 
-def sharpen(calibration: Calibration, found: Screened, repairs: Repairs) -> None:
-    """Let victims go and find the true ends of the stretches that remain."""
-    _acquit(calibration, found, repairs)
+def sharpen(calibration: Calibration, found: Screened, grid: Grid) -> None:
+    """Find the true ends of the stretches."""
     flagged_BS = torch.zeros_like(found.score_BS, dtype=torch.bool)
     for segment in found.segments:
-        row, first, last = _ends(segment, found)
+        row, first, last = _ends(segment, found, grid, calibration.counts_V)
         flagged_BS[row, first : last + 1] = True
     found.segments = segments_of(flagged_BS)
 
@@ -186,7 +191,7 @@ def _peel(calibration: Calibration, found: Screened, flagged_BS: Tensor, repairs
         found.segments = segments_of(flagged_BS)
 
 
-def _acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None:
+def acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None:
     """Let go of stretches that are normal once the earlier ones of their row are cut out."""
 
     def height(segment: Segment) -> float:
@@ -195,7 +200,7 @@ def _acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None
 
     for segment in sorted(found.segments, key=height):
         row, first, last = segment
-        earlier = [s for s in found.segments if s[0] == row and s[2] < first]
+        earlier = [s for s in found.segments if s[0] == row and first - HARM_REACH <= s[2] < first]
         if not earlier:
             continue
         left_BS = rescored(calibration, found, repairs, places_of(earlier))
@@ -204,28 +209,51 @@ def _acquit(calibration: Calibration, found: Screened, repairs: Repairs) -> None
             found.victims.append(segment)
 
 
-def _ends(segment: Segment, found: Screened) -> Segment:
-    """Where a stretch begins and ends: the change points of a mean, by largest likelihood.
+def _ends(segment: Segment, found: Screened, grid: Grid, counts_V: Tensor) -> Segment:
+    """Where a stretch begins and ends: the change points, by largest likelihood.
 
-    With a level inside and the usual one outside, and the same spread, each token speaks for the
-    inside by its height over the middle of both levels: the stretch is that of the largest sum. It
-    is looked for beyond the flagged part, whose windows fade before its ends, as well as inside.
+    A stretch that has its own few IDs is told from text by them: exactly, and whatever the model
+    makes of its neighbours. Others by a raised mean: with a level inside and the usual one outside,
+    and the same spread, each token speaks for the inside by its height over the middle of both. In
+    either case the stretch is that of the largest sum, looked for beyond the flagged part as well,
+    whose windows fade before its ends.
     """
     row, first, last = segment
-    if last + 1 - first < TRIM_FROM:
+    if last + 1 - first < ENDS_FROM:
         return segment
     reach = min(REACH, last + 1 - first)
     begin, end = max(0, first - reach), min(found.score_BS.shape[1], last + 1 + reach)
-    calm_BS = found.strength_BS[found.score_BS < 0.5]
-    usual = float(calm_BS.median()) if len(calm_BS) else 0.0
-    inside = found.strength_BS[row, first : last + 1] - usual
-    level = inside.sort().values[len(inside) // 3 :].mean()
-    balance = (found.strength_BS[row, begin:end] - usual - 0.5 * level).tolist()
+    quarter = (last + 1 - first) // 4
+    core = grid.tokens_BS[row, first + quarter : last + 1 - quarter]
+    balance = _composition(core, grid.tokens_BS[row, begin:end], counts_V)
+    if balance is None:
+        calm_BS = found.strength_BS[found.score_BS < 0.5]
+        usual = float(calm_BS.median()) if len(calm_BS) else 0.0
+        inside = found.strength_BS[row, first : last + 1] - usual
+        level = inside.sort().values[len(inside) // 3 :].mean()
+        balance = found.strength_BS[row, begin:end] - usual - 0.5 * level
     best, best_ends, total, start = -1e9, (0, len(balance) - 1), 0.0, 0
-    for i, value in enumerate(balance):
+    for i, value in enumerate(balance.tolist()):
         if total <= 0:
             total, start = 0.0, i
         total += value
         if total > best:
             best, best_ends = total, (start, i)
     return row, begin + best_ends[0], begin + best_ends[1]
+
+
+def _composition(core: Tensor, tokens: Tensor, counts_V: Tensor) -> Tensor | None:
+    """Log likelihood ratio of each token: IDs as in the core, or as in the controls.
+
+    Inside, half of the tokens are taken to be as the core's and half as anywhere, so a token that
+    the core has not costs no more than a factor of two. None where the core's own tokens, each
+    judged by the others, do not bear out that it has IDs of its own.
+    """
+    usual_V = (counts_V + 0.5) / (counts_V.sum() + 0.5 * len(counts_V))
+    in_core = (core[:, None] == core[None, :]).sum(1)
+    others = (in_core - 1) / max(1, len(core) - 1)
+    borne_out = (0.5 * others / usual_V[core] + 0.5).log().clamp(max=MOST_EVIDENCE)
+    if float(borne_out.mean()) < math.log(2):
+        return None
+    share = (tokens[:, None] == core[None, :]).sum(1) / len(core)
+    return (0.5 * share / usual_V[tokens] + 0.5).log().clamp(max=MOST_EVIDENCE)
