@@ -20,7 +20,18 @@ from stabcli.errors import StabError
 FINE, FOUND, CANNOT_JUDGE, BUG, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 130, 141
 """Exit statuses. A crash must never look like a verdict, nor a verdict like a crash."""
 
-COMMANDS = ("scan", "cost-report", "demo", "export", "rules", "formats", "explain", "schema")
+COMMANDS = (
+    "scan",
+    "check",
+    "cost-report",
+    "replay-batch",
+    "demo",
+    "export",
+    "rules",
+    "formats",
+    "explain",
+    "schema",
+)
 """The commands, in the order in which ``--help`` shows them."""
 
 NEW_ISSUE = "please report it, with the traceback above and the command you typed"

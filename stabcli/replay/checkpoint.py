@@ -134,7 +134,14 @@ def load(
     return Loaded(model=made, stored=stored, notes=tuple(notes), nonfinite=stored.nonfinite())
 
 
-def _adapted(stored: Stored, model: str | None, dtype: torch.dtype, notes: list[str]) -> nn.Module:
+def base_of(stored: Stored, model: str | None) -> Stored | None:
+    """Open what an adapter sits on; None for whole models.
+
+    Raises:
+        ReplayError: There is no such folder.
+    """
+    if stored.format != "peft":
+        return None
     folder = Path(model) if model else base_folder(stored)
     if folder is None or not folder.is_dir():
         named = stored.config.get("base_model_name_or_path")
@@ -145,10 +152,16 @@ def _adapted(stored: Stored, model: str | None, dtype: torch.dtype, notes: list[
     base = open_checkpoint(folder)
     if base.format != "hf":
         raise ReplayError(f"{folder}: the base of an adapter has to be a Hugging Face folder")
+    return base
+
+
+def _adapted(stored: Stored, model: str | None, dtype: torch.dtype, notes: list[str]) -> nn.Module:
+    base = base_of(stored, model)
+    assert base is not None
     made, missing, extra = build_hf(base, dtype)
     _complain(base, missing, extra, notes)
     put_on(made, stored, dtype)
-    notes.append(f"a LoRA adapter on {folder}, which is frozen")
+    notes.append(f"a LoRA adapter on {base.where}, which is frozen")
     return made
 
 

@@ -106,7 +106,7 @@ def put_on(model: nn.Module, stored: Stored, dtype: torch.dtype) -> None:
         ReplayError: The base has no layer for a part of it, or one of another shape.
     """
     for parameter in model.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad_(False)  # noqa: FBT003
     config = stored.config
     pairs: dict[str, dict[str, Tensor]] = {}
     others = []
@@ -174,6 +174,6 @@ def _replace(
             continue
         with torch.no_grad():
             places[own].copy_(tensor.to(dtype))
-        places[own].requires_grad_(requires_grad=True)
+        places[own].requires_grad_(True)  # noqa: FBT003
     if unknown:
         raise ReplayError(f"{stored.where}: the base has no place for {names_of(unknown)}")

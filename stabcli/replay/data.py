@@ -189,12 +189,13 @@ def load_npy(path: Path) -> np.ndarray:
         ReplayError: It is none, or holds objects.
     """
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise ReplayError(f"{path}: no such file: check --data") from None
     except ValueError as error:
         why = "pickled objects" if "pickle" in str(error) else str(error)[:80]
         raise ReplayError(f"{path}: {why}: give plain integers as numpy.save writes them") from None
+    return found
 
 
 def _megatron(base: Path, index: Path, spec: Spec) -> DataSet:
@@ -226,7 +227,7 @@ def _megatron(base: Path, index: Path, spec: Spec) -> DataSet:
             raise ReplayError(f"{prefix}: names document {number:,}: not the indices of {base}")
         begin = int(pointers[number]) // dtype.itemsize
         found: np.ndarray = stream[begin : begin + int(lengths[number])]
-            return found
+        return found
 
     def sample(number: int) -> np.ndarray:
         place = int(shuffle[number])
