@@ -3,6 +3,7 @@
 * StabError                  where, what is wrong, what to do: one line
   x LogError                 the log cannot be used
     + UnknownFormat          no reader claims the file
+    + NothingThere           a pattern matches nothing, or a folder holds no log
   x SettingError             a flag or a setting is wrong
   x ReplayError              the checkpoint or the batch cannot be replayed
 """
@@ -20,6 +21,10 @@ class LogError(StabError):
 
 class UnknownFormat(LogError):
     """No reader claims the file."""
+
+
+class NothingThere(LogError):
+    """A pattern matches nothing, or a folder holds no log."""
 
 
 class SettingError(StabError):

@@ -26,8 +26,18 @@ WORDS = ("format", "reader", "fail_on")
 """Settings that are one word."""
 LISTS = ("preset", "metric")
 """Settings that are one word or several."""
-TABLES = ("map", "facts", "rules")
-"""Settings that are tables, in a file only."""
+TABLES = ("map", "facts", "rules", "check", "ignore")
+"""Settings that are tables, in a file only; ``ignore`` is an array of them."""
+CHECK = (
+    "require",
+    "baseline",
+    "max_wasted_gpu_hours",
+    "max_wasted_share",
+    "min_mfu",
+    "max_final_loss",
+    "max_discarded_steps",
+)
+"""What ``[check]`` in a file, or the environment, may ask of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +63,12 @@ class Settings:
     """Canonical name -> the log's own name (``[map]``)."""
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Rule -> setting -> value (``[rules.<name>]``)."""
+    check: Mapping[str, Given] = field(default_factory=dict)
+    """What is asked of a run (``[check]``): one of ``CHECK`` -> value, not yet checked."""
+    margins: Mapping[str, Given] = field(default_factory=dict)
+    """How much worse than a baseline is still well (``[check.margins]``), not yet checked."""
+    ignores: tuple[Given, ...] = ()
+    """Tables of the findings that do not count (``[[ignore]]``), not yet checked."""
     file: str | None = None
     """The settings file that was read."""
 
@@ -82,6 +98,9 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
     known_facts: dict[str, Given] = {}
     names: Mapping[str, Any] = {}
     rules: Mapping[str, Any] = {}
+    check: dict[str, Given] = {}
+    margins: dict[str, Given] = {}
+    ignores: tuple[Given, ...] = ()
     shown = file or ""
     for key, value in table.items():
         name = key.replace("-", "_")
@@ -98,6 +117,13 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
         elif name == "rules":
             inner = _table(shown, key, value)
             rules = {r: _table(shown, f"rules.{r}", v) for r, v in inner.items()}
+        elif name == "check":
+            check, margins = _check(shown, _table(shown, key, value))
+        elif name == "ignore":
+            if not isinstance(value, list):
+                raise SettingError(f"{shown}: ignore: write [[ignore]], with two brackets")
+            tables = [_table(shown, "ignore", v) for v in value]
+            ignores = tuple(Given(value=t, source=shown) for t in tables)
         else:
             _known(f"{shown}: {key}", "setting", name, (*WORDS, *LISTS, *TABLES))
     for variable, text in environment.items():
@@ -109,12 +135,22 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
         elif name in LISTS:
             parts = tuple(p.strip() for p in text.split(",") if p.strip())
             lists[name] = Given(value=parts, source=variable)
+        elif name in CHECK:
+            check[name] = Given(value=text, source=variable)
         else:
-            variables = {f"{PREFIX}{n.upper()}" for n in (*WORDS, *LISTS, *facts)}
+            variables = {f"{PREFIX}{n.upper()}" for n in (*WORDS, *LISTS, *CHECK, *facts)}
             _known(variable, "setting", variable, variables)
             known_facts[name] = Given(value=text, source=variable)
     return Settings(
-        words=words, lists=lists, facts=known_facts, names=names, rules=rules, file=file
+        words=words,
+        lists=lists,
+        facts=known_facts,
+        names=names,
+        rules=rules,
+        check=check,
+        margins=margins,
+        ignores=ignores,
+        file=file,
     )
 
 
@@ -122,6 +158,24 @@ def suggestion(name: str, known: Collection[str]) -> str:
     """Say which known name was probably meant, or list them all."""
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
+
+
+def _check(
+    shown: str, table: Mapping[str, Any]
+) -> tuple[dict[str, Given], dict[str, Given]]:
+    """Return what ``[check]`` and ``[check.margins]`` say."""
+    asked: dict[str, Given] = {}
+    margins: dict[str, Given] = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if name == "margins":
+            for margin, given in _table(shown, "check.margins", value).items():
+                where = f"{shown}: check.margins.{margin}"
+                margins[margin] = Given(value=given, source=where)
+            continue
+        _known(f"{shown}: check.{key}", "setting", name, (*CHECK, "margins"))
+        asked[name] = Given(value=value, source=f"{shown}: check.{key}")
+    return asked, margins
 
 
 def _known(where: str, noun: str, name: str, known: Collection[str]) -> None:

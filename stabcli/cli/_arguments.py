@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
-from stabcli.errors import LogError, SettingError, UnknownFormat
+from stabcli.errors import LogError, NothingThere, SettingError, UnknownFormat
 
 if TYPE_CHECKING:
     from stabcli.assembly import Options
@@ -56,6 +56,8 @@ class Read:
     """A line for each log that cannot be read."""
     left_out: tuple[str, ...] = ()
     """A line for each folder with files in it that are not logs."""
+    empty: tuple[str, ...] = ()
+    """A line for each pattern or folder with nothing in it to read, where that was allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,7 @@ def _shared(
         if value is not None
     ]
     for text in fact or ():
-        name, value = _pair("--fact", text)
+        name, value = pair("--fact", text)
         given.append((name.replace("-", "_"), value, f"--fact {name}"))
     return Asked(
         logs=tuple(logs),
@@ -173,8 +175,14 @@ def settings() -> Settings:
     return load(Path.cwd(), os.environ, FACTS)
 
 
-def read(asked: Asked, chosen: Settings) -> Read:
+def read(asked: Asked, chosen: Settings, *, allow_empty: bool = False) -> Read:
     """Read every log; one that cannot be read does not keep the others from being read.
+
+    Args:
+        asked: What the user asked for.
+        chosen: The settings.
+        allow_empty: Whether a pattern that matches nothing, or a folder without logs, is no
+            failure.
 
     Raises:
         SettingError: A flag or a setting is wrong.
@@ -190,6 +198,7 @@ def read(asked: Asked, chosen: Settings) -> Read:
     runs: list[Run] = []
     failed: list[str] = []
     left_out: list[str] = []
+    empty: list[str] = []
     for log in asked.logs:
         try:
             for path in expand(log):
@@ -199,12 +208,16 @@ def read(asked: Asked, chosen: Settings) -> Read:
                     for line in unread:
                         (left_out if isinstance(line, UnknownFormat) else failed).append(str(line))
                     if not found and all(isinstance(line, UnknownFormat) for line in unread):
-                        failed.append(f"{path}: no log in this folder: check the path")
+                        raise NothingThere(f"{path}: no log in this folder: check the path")
+                except NothingThere as error:
+                    (empty if allow_empty else failed).append(str(error))
                 except LogError as error:
                     failed.append(str(error))
-        except LogError as error:
-            failed.append(str(error))
-    return Read(runs=tuple(runs), failed=tuple(failed), left_out=tuple(left_out))
+        except NothingThere as error:
+            (empty if allow_empty else failed).append(str(error))
+    return Read(
+        runs=tuple(runs), failed=tuple(failed), left_out=tuple(left_out), empty=tuple(empty)
+    )
 
 
 def _options(asked: Asked, chosen: Settings) -> Options:
@@ -214,7 +227,7 @@ def _options(asked: Asked, chosen: Settings) -> Options:
     facts = dict(given_fact(name, g.value, g.source) for name, g in chosen.facts.items())
     facts |= dict(given_fact(name, value, flag) for name, value, flag in asked.facts)
     return Options(
-        names={**chosen.names, **dict(_pair("--map", text) for text in asked.names)},
+        names={**chosen.names, **dict(pair("--map", text) for text in asked.names)},
         facts=facts,
         metrics=asked.metrics or chosen.list("metric"),
     )
@@ -232,7 +245,7 @@ def analysis(asked: Asked, chosen: Settings) -> Analysis:
     known = {r.name: r for r in rules}
     values: dict[str, dict[str, Any]] = {name: dict(v) for name, v in chosen.rules.items()}
     for text in asked.assignments:
-        where, value = _pair("--set", text)
+        where, value = pair("--set", text)
         rule, dot, setting = where.partition(".")
         if not dot:
             raise SettingError(f"--set {text}: no setting named: write RULE.SETTING=VALUE")
@@ -249,7 +262,12 @@ def analysis(asked: Asked, chosen: Settings) -> Analysis:
 _BOOLEANS = {"true": True, "false": False}
 
 
-def _pair(flag: str, text: str) -> tuple[str, str]:
+def pair(flag: str, text: str) -> tuple[str, str]:
+    """Return the two sides of ``NAME=VALUE``.
+
+    Raises:
+        SettingError: One of them is missing.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise SettingError(f"{flag} {text}: no value in it: write NAME=VALUE")

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stabcli.cli._arguments import Asked, analysis, choose, read, settings, takes_logs
-from stabcli.cli._output import colour, complain, plain_ascii, put, width
+from stabcli.cli._delivery import Target, base, deliver, targets
+from stabcli.cli._gates import idle, ignores_in_force, least_severity
+from stabcli.cli._output import complain
 
 if TYPE_CHECKING:
+    from stabcli.cli._arguments import Read
     from stabcli.diagnosis import Diagnosis
-    from stabcli.settings import Settings
+    from stabcli.verdicts import Gate
 
 
 @takes_logs
@@ -19,8 +22,13 @@ def scan(
     asked: Asked,
     format_: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="Report as console, json or brief."),
+        typer.Option("--format", metavar="NAME", help="What to print. [console]"),
     ] = None,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FORMAT:FILE", help="Write a report into a file; repeatable."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over existing files.")] = False,
     fail_on: Annotated[
         str | None,
         typer.Option(metavar="SEVERITY", help="End with 1 where something this bad was found."),
@@ -29,58 +37,58 @@ def scan(
     """Say what went wrong in a run, and where to roll back to."""
     from stabcli.diagnosis import diagnose
     from stabcli.report import reports
+    from stabcli.verdicts import Gate
 
     chosen = settings()
     how = analysis(asked, chosen)
     shown_as = format_ or chosen.word("format") or "console"
     choose("--format", shown_as, [r.name for r in reports])
-    limit = _limit(fail_on, chosen)
+    wanted = targets(output or (), force=force)
+    limit = least_severity(fail_on, chosen, None)
+    gate = None
+    remarks: list[str] = []
+    if limit is not None:
+        ignores, remarks = ignores_in_force(chosen)
+        gate = Gate(fail_on=limit, ignores=ignores)
     found = read(asked, chosen)
     diagnoses = [
         diagnose(run, presets=how.presets, only=how.only, settings=how.settings)
         for run in found.runs
     ]
-    return show(diagnoses, shown_as, failed=found.failed, left_out=found.left_out, fail_on=limit)
+    return show(diagnoses, shown_as, found=found, gate=gate, remarks=remarks, wanted=wanted)
 
 
 def show(
     diagnoses: list[Diagnosis],
     shown_as: str,
     *,
-    failed: tuple[str, ...] = (),
-    left_out: tuple[str, ...] = (),
-    fail_on: str | None = None,
+    found: Read | None = None,
+    gate: Gate | None = None,
+    remarks: list[str] | None = None,
+    wanted: list[Target] | None = None,
 ) -> int:
     """Print diagnoses, and what could not be read; return the exit status."""
-    from stabcli.report import Outcome, Screen, reports
+    from stabcli.cli import CANNOT_JUDGE
+    from stabcli.report import Outcome
+    from stabcli.verdicts import exit_status, judge
 
-    status = _status(diagnoses, failed, fail_on)
-    outcome = Outcome(diagnoses=tuple(diagnoses), exit_status=status, left_out=left_out)
-    if diagnoses or shown_as == "json":
-        screen = Screen(width=width(), colour=colour(), ascii_only=plain_ascii())
-        put(reports[shown_as].write(outcome, screen))
-    for line in failed:
+    failed = found.failed if found else ()
+    verdicts = tuple(judge(d, gate) for d in diagnoses) if gate else ()
+    lines = [*(remarks or ()), *(idle(gate.ignores, verdicts) if gate and diagnoses else ())]
+    unread = bool(failed) or not diagnoses or not all(d.checked for d in diagnoses)
+    status = exit_status(verdicts, unread=unread)
+    outcome = Outcome(
+        diagnoses=tuple(diagnoses),
+        exit_status=status,
+        left_out=found.left_out if found else (),
+        unread=failed,
+        verdicts=verdicts,
+        remarks=tuple(lines),
+        base=base(),
+    )
+    for line in (*lines, *failed):
         complain(line)
     for diagnosis in diagnoses:
         if not diagnosis.checked:
             complain(f"{diagnosis.run.source}: no rule could look: see what each of them needs")
-    return status
-
-
-def _status(diagnoses: list[Diagnosis], failed: tuple[str, ...], fail_on: str | None) -> int:
-    from stabcli.cli import CANNOT_JUDGE, FINE, FOUND
-    from stabcli.rules import SEVERITIES
-
-    if failed or not diagnoses or not all(d.checked for d in diagnoses):
-        return CANNOT_JUDGE
-    if fail_on is None:
-        return FINE
-    bad = SEVERITIES[SEVERITIES.index(fail_on) :]
-    return FOUND if any(d.worst in bad for d in diagnoses) else FINE
-
-
-def _limit(fail_on: str | None, chosen: Settings) -> str | None:
-    from stabcli.rules import SEVERITIES
-
-    limit = fail_on or chosen.word("fail_on")
-    return None if limit is None else choose("--fail-on", limit, SEVERITIES)
+    return status if deliver(outcome, shown_as, wanted or ()) else CANNOT_JUDGE

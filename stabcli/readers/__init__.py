@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stabcli.assembly import Options, Reading, assemble
-from stabcli.errors import LogError, UnknownFormat
+from stabcli.errors import LogError, NothingThere, UnknownFormat
 from stabcli.registry import Registry
 from stabcli.run import Run
 from stabcli.sources import Source, open_source
@@ -103,13 +103,13 @@ def expand(log: str) -> list[str]:
     """Return the paths a pattern stands for, or the path itself.
 
     Raises:
-        LogError: The pattern matches nothing.
+        NothingThere: The pattern matches nothing.
     """
     if log == "-" or os.path.lexists(log) or not glob.has_magic(log):
         return [log]
     paths = sorted(glob.glob(log, recursive=True))
     if not paths:
-        raise LogError(f"{log}: no file matches this pattern: check it, or quote it less")
+        raise NothingThere(f"{log}: no file matches this pattern: check it, or quote it less")
     return paths
 
 

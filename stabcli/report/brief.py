@@ -13,13 +13,15 @@ def brief(outcome: Outcome, screen: Screen) -> str:
     """One line a finding, for grep and for examples.
 
     Severity, rule, attempt, first and last step, the worst value and what was expected; then
-    the rules that could not look. The name of the run stands in front where there are several.
+    the rules that could not look, and what was decided where something was asked. The name of the run stands in front where there are several.
     """
     del screen
     lines: list[str] = []
-    for diagnosis in outcome.diagnoses:
+    for index, diagnosis in enumerate(outcome.diagnoses):
         name = f"{printable(diagnosis.run.name)}: " if len(outcome.diagnoses) > 1 else ""
         lines += [name + line for line in _lines(diagnosis)]
+        for c in outcome.verdicts[index].criteria if outcome.verdicts else ():
+            lines.append(f"{name}{c.status:<9} {c.name:<20} {printable(c.text)}")
     return "\n".join(lines)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
-from collections.abc import Iterable
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
 from stabcli.report import Outcome, Screen, _sections, _words, report
+from stabcli.report._page import STYLES, Page
 from stabcli.report.chart import picture
+from stabcli.report.verdict import verdict
 from stabcli.rules import SEVERITIES
 from stabcli.run import Run
 from stabcli.units import printable
@@ -25,13 +23,12 @@ OTHERS = 4
 """Other rules or columns of an incident that are named beside its gravest."""
 COMPACT = 3
 """With more runs than this a healthy one gets a single line, and none a picture."""
-STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
 
 
 @report
 def console(outcome: Outcome, screen: Screen) -> str:
     """One screen for a person: the truth first, then the cost, then what to do."""
-    page = _Page(screen)
+    page = Page(screen)
     several = len(outcome.diagnoses) > 1
     for index, diagnosis in enumerate(outcome.diagnoses):
         if len(outcome.diagnoses) > COMPACT and diagnosis.checked and _healthy(diagnosis):
@@ -43,58 +40,16 @@ def console(outcome: Outcome, screen: Screen) -> str:
     if several:
         page.line("")
         page.line(_summary(outcome))
+    if outcome.verdicts:
+        page.line("")
+        page.line(Text(verdict(outcome, screen).rstrip("\n")))
+        return page.text()
     for line in outcome.left_out:
         page.line(Text(printable(line), style="dim"))
     return page.text()
 
 
-class _Page:
-    """Lines of a report as they are put together."""
-
-    def __init__(self, screen: Screen) -> None:
-        self.screen = screen
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=screen.width,
-            force_terminal=screen.colour,
-            color_system="standard" if screen.colour else None,
-            no_color=not screen.colour,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-
-    def line(self, text: str | Text) -> None:
-        """Add a paragraph."""
-        self._console.print(text)
-
-    def entries(self, rows: Iterable[tuple[str | Text, str | Text]], *, label: int = 10) -> None:
-        """Add paragraphs with a label in front of each; the text hangs beside the label."""
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=label, no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, text in rows:
-            shown = name if isinstance(name, Text) else Text(name, style="dim")
-            grid.add_row(shown, text if isinstance(text, Text) else Text(text))
-        if grid.row_count:
-            self._console.print(grid)
-
-    def text(self) -> str:
-        """Return the page without blanks at the ends of lines."""
-        lines = [line.rstrip() for line in self._out.getvalue().splitlines()]
-        text = "\n".join(lines) + "\n"
-        if self.screen.ascii_only:
-            for fancy, simple in _PLAIN:
-                text = text.replace(fancy, simple)
-        return text
-
-
-_PLAIN = (("…", "~"), ("×", "x"), ("·", "-"), ("→", "->"))
-
-
-def _tell(page: _Page, d: Diagnosis, *, pictures: bool) -> None:
+def _tell(page: Page, d: Diagnosis, *, pictures: bool) -> None:
     run = d.run
     page.line(Text(_words.short(run.source, page.screen.width), style="bold"))
     page.entries(_sections.what_was_read(run))
@@ -186,7 +141,7 @@ def _incident(run: Run, i: Incident, cost: str) -> Text:
     return text.append("; ".join(parts), style="not bold")
 
 
-def _draw(page: _Page, d: Diagnosis, grave: list[Incident]) -> None:
+def _draw(page: Page, d: Diagnosis, grave: list[Incident]) -> None:
     """Draw what the worst incident is about, and what led it; in numerics always the loss."""
     run = d.run
     first = _sections.by_gravity(grave)[0]

@@ -15,12 +15,13 @@ from stabcli.plan import Plan
 from stabcli.report import Outcome, Screen, report
 from stabcli.rules import SEVERITIES, Finding
 from stabcli.run import Run
+from stabcli.verdicts import Verdict
 
 FORMAT = 1
 """Raised when a field changes its meaning; new fields may come at any time."""
 
 
-@report
+@report(mark='"tool": {\n    "name": "stabcli"')
 def json(outcome: Outcome, screen: Screen) -> str:
     """Everything, for programs; ``stabcli schema`` describes it.
 
@@ -33,7 +34,11 @@ def json(outcome: Outcome, screen: Screen) -> str:
     document = {
         "format": FORMAT,
         "tool": {"name": "stabcli", "version": __version__},
-        "runs": [_diagnosis(d) for d in outcome.diagnoses],
+        "runs": [
+            _diagnosis(d, outcome.verdicts[i] if outcome.verdicts else None)
+            for i, d in enumerate(outcome.diagnoses)
+        ],
+        "unread": list(outcome.unread),
         "summary": {
             "runs": len(outcome.diagnoses),
             "incidents": len(found),
@@ -41,24 +46,61 @@ def json(outcome: Outcome, screen: Screen) -> str:
             "exit": outcome.exit_status,
         },
     }
-    return library.dumps(_finite(document), indent=2, allow_nan=False)
+    return library.dumps(as_json(document), indent=2, allow_nan=False)
 
 
-def _diagnosis(d: Diagnosis) -> dict[str, Any]:
-    costs = [*d.cost.incidents, *[None] * (len(d.incidents) - len(d.cost.incidents))]
-    return {
-        "run": _run(d.run),
-        "incidents": [
-            _incident(i, plans[0] if plans else None, cost)
-            for i, plans, cost in zip(d.incidents, d.plans, costs, strict=True)
-        ],
+def _diagnosis(d: Diagnosis, verdict: Verdict | None) -> dict[str, Any]:
+    told = {
+        "run": run_in_json(d.run),
+        "incidents": incident_in_json(d),
         "checked": list(d.checked),
         "skipped": [{"rule": s.rule, "why": s.why} for s in d.skipped],
         "cost": _cost_report(d.cost),
     }
+    return told if verdict is None else {**told, "check": check_in_json(verdict)}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def check_in_json(verdict: Verdict) -> dict[str, Any]:
+    """Return what was decided of a run."""
+    return {
+        "status": verdict.status,
+        "fail_on": verdict.fail_on,
+        "criteria": [
+            {
+                "name": c.name,
+                "status": c.status,
+                "text": c.text,
+                "value": c.value,
+                "limit": c.limit,
+            }
+            for c in verdict.criteria
+        ],
+        "ignored": [
+            {
+                "rule": f.rule,
+                "metric": f.metric,
+                "attempt": f.attempt,
+                "first": f.first,
+                "last": f.last,
+                "reason": ignore.reason,
+                "until": None if ignore.until is None else ignore.until.isoformat(),
+            }
+            for f, ignore in verdict.ignored.items()
+        ],
+    }
+
+
+def incident_in_json(d: Diagnosis) -> list[dict[str, Any]]:
+    """Return the incidents of a run, in their order."""
+    costs = [*d.cost.incidents, *[None] * (len(d.incidents) - len(d.cost.incidents))]
+    return [
+        _incident(i, plans[0] if plans else None, cost)
+        for i, plans, cost in zip(d.incidents, d.plans, costs, strict=True)
+    ]
+
+
+def run_in_json(run: Run) -> dict[str, Any]:
+    """Return what is known of a run as a whole."""
     steps = run.frame["step"]
     return {
         "name": run.name,
@@ -151,12 +193,12 @@ def _cost_report(cost: CostReport) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Return ``value`` with non-finite numbers as strings and tuples as lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: as_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        return [as_json(v) for v in value]
     return value
