@@ -22,10 +22,14 @@ from stabcli.sources import Source
 
 STATE = "trainer_state.json"
 
+_MEANS = {"train_tokens_per_second": "train_tokens_per_second (mean so far)"}
+"""Means since the start, renamed: as the speed of a row they would slow down at every evaluation."""
+
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _SUMMARY = "train_runtime"
-"""Stands in the row that ends a training, and in no other."""
+"""Stands in the row that ends a training; in every row with a loss too where tokens are counted
+(``include_num_input_tokens_seen``), and is there the time since the start."""
 _CONFIGS = ("config.json", "args.json", "training_args.json")
 """Configurations beside a state: the model's, and the arguments as ms-swift and others save them."""
 _WORDS = {"n_routed_experts": "num_experts", "moe_topk": "top_k"}
@@ -79,7 +83,7 @@ def hf_trainer(source: Source) -> Iterator[Reading]:
         notes.append(f"{STATE} breaks off: what came before was read")
     if not rows:
         return
-    table = _table(rows, state)
+    table = _table(rows, state).rename(_MEANS, strict=False)
     names = _names(table.columns, notes)
     beside = path if source.is_folder else Path(source.shown)
     yield Reading(
@@ -145,7 +149,7 @@ def _last(state: _State) -> float:
 
 def _goes_on(state: _State, later: _State) -> bool:
     """Say whether ``later`` repeats ``state`` and has more."""
-    old, new = ([json.dumps(r) for _, r in s.rows if _SUMMARY not in r] for s in (state, later))
+    old, new = ([json.dumps(r) for _, r in s.rows if not _ends(r)] for s in (state, later))
     return len(new) > len(old) and new[: len(old)] == old
 
 
@@ -211,7 +215,7 @@ def _steps(state: _State, notes: list[str]) -> list[tuple[int, dict[str, Any]]]:
     """Return the rows that are steps; what the others say becomes a note."""
     kept: list[tuple[int, dict[str, Any]]] = []
     for line, row in state.rows:
-        if _SUMMARY in row:
+        if _ends(row):
             seconds, mean = _number(row[_SUMMARY]), _number(row.get("train_loss"))
             told = f"{seconds:,.0f} s" if seconds is not None else "an unknown time"
             told += f", mean loss {mean:.4g}" if mean is not None else ""
@@ -221,6 +225,11 @@ def _steps(state: _State, notes: list[str]) -> list[tuple[int, dict[str, Any]]]:
         else:
             kept.append((line, row))
     return kept
+
+
+def _ends(row: Mapping[str, Any]) -> bool:
+    """Say whether an entry ends a training: it holds means over all of it."""
+    return _SUMMARY in row and "loss" not in row
 
 
 def _number(value: object) -> float | None:
@@ -271,7 +280,10 @@ def _flat(row: Mapping[str, Any], lead: str = "") -> Iterator[tuple[str, object]
 
 def _names(columns: Iterable[str], notes: list[str]) -> dict[str, str]:
     """Choose the held-out loss where there are several sets and none is the main one."""
-    names = {"learning_rate": "learning_rate/0"}  # one for each parameter group
+    names = {
+        "learning_rate": "learning_rate/0",  # one for each parameter group
+        "elapsed_seconds": _SUMMARY,
+    }
     losses = [c for c in columns if re.fullmatch(r"eval_.+_loss", c)]
     if "eval_loss" in columns or not losses:
         return names

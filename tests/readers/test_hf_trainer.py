@@ -82,6 +82,18 @@ def test_the_row_that_ends_a_training_is_no_step(state):
     assert run.notes == ("a training ended at step 2 after 812 s, mean loss 1.23",)
 
 
+def test_a_run_that_counts_its_tokens_keeps_its_steps(state):
+    """There every row has a train_runtime: the time since the start, and no end of a training."""
+    counted = {"num_input_tokens_seen": 64, "train_tokens_per_second": 128.0}
+    rows = [row(s, train_runtime=0.5 * s, **counted) for s in (1, 2, 3)]
+    run = the_run(state([*rows, SUMMARY | {"step": 3}]))
+
+    assert run.frame["step"].to_list() == [1, 2, 3]
+    assert run.frame["elapsed_seconds"].to_list() == [0.5, 1.0, 1.5]
+    assert not run.has("tokens_per_second")  # what stands there is a mean since the start
+    assert run.notes == ("a training ended at step 3 after 812 s, mean loss 1.23",)
+
+
 def test_non_finite_values_are_values(state):
     rows = [row(1), row(2, loss=NAN), row(3, loss=math.inf, grad_norm="nan"), row(4, loss=None)]
     run = the_run(state(rows))
