@@ -20,6 +20,8 @@ SHARE = 20
 FEWEST, MOST = 16, 500
 BLOCKS = 10
 """Stretches whose medians show how far neighbours move together."""
+POINTS = 100
+"""Stretches whose medians show the trend."""
 MEDIAN_ERROR = 1.2533
 """Standard error of a median over that of a mean, in normal noise: sqrt(pi / 2)."""
 
@@ -96,7 +98,10 @@ def _error(x: np.ndarray, values: np.ndarray) -> float:
     n = len(values)
     if n < 4:
         return 0.0
-    trend = slope(x, values)
+    parts = np.array_split(np.arange(n), min(n, POINTS))
+    trend = slope(
+        np.array([x[p].mean() for p in parts]), np.array([np.median(values[p]) for p in parts])
+    )
     rest = values - (trend * (x - x[0]) if math.isfinite(trend) else 0.0)
     alone = MEDIAN_ERROR * spread(rest) / math.sqrt(n)
     if n < 4 * BLOCKS:
