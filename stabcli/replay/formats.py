@@ -30,7 +30,7 @@ def blown_up(book: Notebook, calibration: Calibration) -> Verdict:
         named = _named(where, grid)
     culprits = () if named is None else book.culprits(named)
     unit = None if named is None else named.unit
-    if is_short(probe.model):
+    if is_short(probe.model) and probe.whole_here:
         with in_float32(probe.model):
             wide = probe.measure(grid, backward=True)
         norm = wide.grad_norm or 0.0
@@ -39,7 +39,7 @@ def blown_up(book: Notebook, calibration: Calibration) -> Verdict:
             book.evidence.insert(1, _in_float32(wide.loss, norm))
             return book.verdict("number-format", unit=unit, culprits=culprits, confidence="high")
     else:
-        book.not_checked.append("the number format of the run: the checkpoint is in float32")
+        book.not_checked.append(_no_other_format(book))
     if named is not None:
         fixed = Repairs(probe, grid, m).losses(named.places)
         if math.isfinite(fixed.loss) and fixed.loss <= calibration.loss.limit:
@@ -65,6 +65,9 @@ def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
     """The verdict where float32 does not see the spike; None where it does, or there is none."""
     if not excess.any or not is_short(book.probe.model):
         return None
+    if not book.probe.whole_here:
+        book.not_checked.append(_no_other_format(book))
+        return None
     with in_float32(book.probe.model):
         wide = Excess.of(book.probe.measure(book.grid, backward=True), excess.calibration)
     book.numbers |= {"loss_float32": wide.loss, "grad_norm_float32": wide.grad_norm}
@@ -72,6 +75,12 @@ def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
         return None
     book.evidence.insert(0, _in_float32(wide.loss, wide.grad_norm))
     return book.verdict("number-format", confidence="medium")
+
+
+def _no_other_format(book: Notebook) -> str:
+    if book.probe.whole_here:
+        return "the number format of the run: the checkpoint is in float32"
+    return "float32: a sharded model is replayed in its own number format; load it in float32"
 
 
 def _in_float32(loss: float, norm: float) -> str:

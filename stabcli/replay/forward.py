@@ -114,6 +114,12 @@ def token_losses(logits_BTV: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor
     )
 
 
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor with all its parts; of a sharded one, gathered from all processes."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()
+
+
 def embedding_of(model: nn.Module) -> nn.Embedding:
     """The table that turns token IDs into vectors.
 

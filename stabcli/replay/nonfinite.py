@@ -81,6 +81,7 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
     finally:
         for handle in handles:
             handle.remove()
+        probe.settle()
     return None
 
 

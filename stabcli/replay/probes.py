@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from stabcli.replay.batch import IGNORED, Batch
-from stabcli.replay.forward import embedding_of, logits_of, token_losses
+from stabcli.replay.forward import embedding_of, logits_of, token_losses, whole
 from stabcli.replay.shares import Shares
 
 
@@ -145,7 +145,7 @@ class Probe:
         targets = max(1, grid.count if count is None else count)
         self.clear()
         parts = []
-        single = self.micro_rows is None or len(grid.tokens_BS) <= self.micro_rows
+        single = self._single(grid)
         collected: list[Tensor] = []
         for part in self._parts(grid):
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
@@ -169,7 +169,7 @@ class Probe:
         return self._with_shares(measured, collected) if collected else measured
 
     def _with_shares(self, measured: Measurement, collected: list[Tensor]) -> Measurement:
-        share_BT = torch.cat([self._whole(part) for part in collected]).float().cpu()
+        share_BT = torch.cat([self._gathered(part) for part in collected]).float().cpu()
         squared = (measured.grad_norm or 0.0) ** 2
         covered = float(share_BT.double().sum()) / squared if squared > 0 else math.nan
         return replace(
@@ -179,8 +179,8 @@ class Probe:
             row_norms_V=self.row_norms(),
         )
 
-    def _whole(self, part_BT: Tensor) -> Tensor:
-        """What all processes have of a tensor; one process has it all."""
+    def _gathered(self, part_BT: Tensor) -> Tensor:
+        """The rows of all processes; one process has them all."""
         return part_BT
 
     def _parts(self, grid: Grid) -> Iterator[Grid]:
@@ -205,30 +205,48 @@ class Probe:
                 self._backward(losses_BT.sum() / targets)
 
         def columns(value_BT: Tensor) -> Tensor:
-            return nn.functional.pad(self._whole(value_BT.detach()).cpu(), (1, 0))
+            return nn.functional.pad(self._gathered(value_BT.detach()).cpu(), (1, 0))
 
         return columns(losses_BT), columns(entropy_BT), columns(variance_BT)
+
+    @property
+    def whole_here(self) -> bool:
+        """Whether this process has the whole model, and may change its number format."""
+        return True
+
+    def settle(self) -> None:
+        """Bring the weights back to where they rest between passes."""
 
     def _backward(self, loss: Tensor) -> None:
         loss.backward()
 
     def _second_pass(self, grid: Grid, targets: int) -> list[Tensor]:
         """Shares of every micro-batch in the gradient of all of them, which is kept in ``p.grad``."""
-        kept = {id(p): p.grad for p in self.model.parameters()}
+        kept = {
+            (id(module), name): parameter.grad
+            for module in self.model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+        gradients = [p.grad for p in self.model.parameters()]
         collected = []
+
+        def known(module: nn.Module, name: str) -> Tensor | None:
+            gradient = kept.get((id(module), name))
+            return None if gradient is None else whole(gradient)
+
         for part in self._parts(grid):
             self.clear()
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
-            with Shares(self.model, tokens_BT, lambda p: self._full(kept[id(p)])) as share:
+            with Shares(self.model, tokens_BT, known) as share:
                 self._pass(part, tokens_BT, targets, backward=True)
             collected.append(share.share_BT)
-        for parameter in self.model.parameters():
-            parameter.grad = kept[id(parameter)]
+        for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
+            parameter.grad = gradient
         return collected
 
-    def _full(self, gradient: Tensor | None) -> Tensor | None:
-        """A gradient with no part of it elsewhere."""
-        return gradient
+    def _single(self, grid: Grid) -> bool:
+        """Whether one micro-batch of one process makes the whole gradient."""
+        return self.micro_rows is None or len(grid.tokens_BS) <= self.micro_rows
 
     def _squared(self, gradient: Tensor) -> float:
         return float(torch.linalg.vector_norm(gradient, dtype=torch.float32)) ** 2
@@ -243,8 +261,8 @@ class Probe:
 
     def row_norms(self) -> Tensor | None:
         """Norm of the gradient of each embedding row, on the CPU."""
-        gradient = self._full(self.table.weight.grad)
-        return None if gradient is None else gradient.float().norm(dim=-1).cpu()
+        gradient = self.table.weight.grad
+        return None if gradient is None else whole(gradient).float().norm(dim=-1).cpu()
 
     def clear(self) -> None:
         """Drop all gradients."""

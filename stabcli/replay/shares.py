@@ -27,6 +27,11 @@ Term = Callable[[Tensor], Tensor]
 """Takes the gradient of a parameter, gives the share of each position, (N,)."""
 
 
+Gradients = Callable[[nn.Module, str], Tensor | None]
+"""Gives the gradient of a module's parameter. By name, because a sharded model has another
+parameter in its place while it runs."""
+
+
 class Shares:
     """Collects the shares of one backward pass; use as a context manager around it.
 
@@ -34,15 +39,15 @@ class Shares:
         model: The model whose parameters receive gradients.
         tokens_BT: What goes in.
         gradients: None: the pass makes the whole gradient itself (``p.grad`` is None before).
-            Otherwise gives the gradient of a parameter that earlier passes made: the share of these
-            positions in *that* gradient.
+            Otherwise gives the gradient that earlier passes made, of a module's parameter by name: the
+            share of these positions in *that* gradient.
     """
 
     def __init__(
         self,
         model: nn.Module,
         tokens_BT: Tensor,
-        gradients: Callable[[Tensor], Tensor | None] | None = None,
+        gradients: Gradients | None = None,
     ) -> None:
         self.model, self.tokens_BT, self.gradients = model, tokens_BT, gradients
         self.share_N = torch.zeros(tokens_BT.numel(), device=tokens_BT.device)
@@ -75,7 +80,7 @@ class Shares:
         self._terms.clear()
         if self._token_gradient_ND is not None:
             for table, places_T in self._positional:
-                gradient = self._gradient(table.weight)
+                gradient = self._gradient(table, "weight")
                 if gradient is not None:
                     rows_NV = gradient[places_T.expand(self.tokens_BT.shape).flatten()]
                     self.share_N += (self._token_gradient_ND.float() * rows_NV.float()).sum(-1)
@@ -86,21 +91,25 @@ class Shares:
         """Share of each position; their sum is the squared gradient norm as far as it is covered."""
         return self.share_N.view(self.tokens_BT.shape)
 
-    def _gradient(self, parameter: Tensor) -> Tensor | None:
-        return parameter.grad if self.gradients is None else self.gradients(parameter)
+    def _gradient(self, module: nn.Module, name: str) -> Tensor | None:
+        if self.gradients is not None:
+            return self.gradients(module, name)
+        gradient: Tensor | None = getattr(module, name).grad
+        return gradient
 
     def _accumulated(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
             for term in self._terms.pop(id(parameter), []):
                 self.share_N += term(parameter.grad)
 
-    def _add(self, parameter: Tensor | None, term: Term) -> None:
+    def _add(self, module: nn.Module, name: str, term: Term) -> None:
         """Note a term of a parameter, or count it at once where its gradient is known."""
+        parameter = getattr(module, name, None)
         if parameter is None or not parameter.requires_grad:
             return
         if self.gradients is None:
             self._terms.setdefault(id(parameter), []).append(term)
-        elif (gradient := self.gradients(parameter)) is not None:
+        elif (gradient := self.gradients(module, name)) is not None:
             self.share_N += term(gradient)
 
     def _forward(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
@@ -116,7 +125,7 @@ class Shares:
             output.register_hook(lambda d: done(module, a_NI, d.flatten(0, -2)))
 
     def _linear(self, module: Any, a_NI: Tensor, d_NO: Tensor) -> None:
-        self._add(module.bias, lambda g_O: d_NO.float() @ g_O.float())
+        self._add(module, "bias", lambda g_O: d_NO.float() @ g_O.float())
         if id(module.weight) in self._tied and self.gradients is None:
             # G is complete only at the end of the pass, and d has a column for every ID: keep the
             # columns of the IDs in this batch, which are all that the embedding's rows can meet
@@ -126,7 +135,7 @@ class Shares:
                 self._tied_head.append((d_NO[:, used_U], a_NI, used_U))
             return
         flipped = not isinstance(module, nn.Linear)
-        self._add(module.weight, lambda g: _bilinear(d_NO, g.T if flipped else g, a_NI))
+        self._add(module, "weight", lambda g: _bilinear(d_NO, g.T if flipped else g, a_NI))
 
     def _norm(self, module: Any, a_ND: Tensor, d_ND: Tensor) -> None:
         if isinstance(module, nn.LayerNorm):
@@ -135,8 +144,8 @@ class Shares:
             eps = getattr(module, "variance_epsilon", getattr(module, "eps", None)) or 1e-6
             wide_ND = a_ND.float()
             scaled_ND = wide_ND * (wide_ND.square().mean(-1, keepdim=True) + eps).rsqrt()
-        self._add(module.weight, lambda g_D: (d_ND.float() * scaled_ND.float()) @ g_D.float())
-        self._add(getattr(module, "bias", None), lambda g_D: d_ND.float() @ g_D.float())
+        self._add(module, "weight", lambda g_D: (d_ND.float() * scaled_ND.float()) @ g_D.float())
+        self._add(module, "bias", lambda g_D: d_ND.float() @ g_D.float())
 
     def _embedding(self, module: nn.Embedding, ids: Tensor, d: Tensor) -> None:
         if ids.numel() != len(self.share_N):  # positions, the same for every sequence
@@ -157,7 +166,7 @@ class Shares:
                 share_N += _bilinear(columns_NU, rows_UD.to(columns_NU.dtype), a_NI)
             return share_N
 
-        self._add(module.weight, term)
+        self._add(module, "weight", term)
 
 
 def _bilinear(d_NO: Tensor, g_OI: Tensor, a_NI: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from stabcli.replay.forward import embedding_of
+from stabcli.replay.forward import embedding_of, whole
 
 ODD_ROW = 8.0
 """Robust deviations of an embedding row's norm that make it a lead. Only a lead: a row 200 times
@@ -44,18 +44,18 @@ def weigh(model: nn.Module, ids: list[int], second_moment_VD: Tensor | None = No
         ids: IDs of the batch, inside the table.
         second_moment_VD: Adam's ``exp_avg_sq`` of the embedding, where there is one.
     """
-    table = embedding_of(model).weight
+    table = whole(embedding_of(model).weight.detach())
     nonfinite, absurd = [], []
     for name, parameter in model.named_parameters():
-        largest = float(parameter.detach().abs().max()) if parameter.numel() else 0.0
+        weight = whole(parameter.detach())
+        largest = float(weight.abs().max()) if weight.numel() else 0.0
         if largest - largest != 0:  # NaN or infinite: abs().max() gives either when there is one
             nonfinite.append(name)
-        elif parameter.numel() > 1:
-            size = parameter.numel() ** 0.5
-            mean = float(torch.linalg.vector_norm(parameter.detach() / max(largest, 1e-30))) / size
-            if largest > 0 and mean > 0 and parameter.ndim > 1 and 1 / mean > ABSURD_RATIO:
+        elif weight.ndim > 1 and largest > 0:
+            mean = float(torch.linalg.vector_norm(weight / largest)) / weight.numel() ** 0.5
+            if 1 / max(mean, 1e-30) > ABSURD_RATIO:
                 absurd.append(name)
-    norms_V = torch.linalg.vector_norm(table.detach(), dim=1, dtype=torch.float32).cpu()
+    norms_V = torch.linalg.vector_norm(table, dim=1, dtype=torch.float32).cpu()
     bad_rows = (~torch.isfinite(norms_V)).nonzero()[:, 0].tolist()
     return WeightReport(
         nonfinite=tuple(nonfinite),
