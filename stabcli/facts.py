@@ -14,7 +14,7 @@ from stabcli.run import Fact
 from stabcli.settings import suggestion
 from stabcli.units import quantity
 
-Kind = Literal["count", "number", "text", "steps"]
+Kind = Literal["count", "whole", "number", "text", "flag", "steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,8 @@ class Known:
     """One kind of fact."""
 
     kind: Kind
-    """``count`` and ``number`` are numbers, ``steps`` a list of steps, ``text`` is kept as it is."""
+    """``count`` is a number from 1 and ``whole`` one from 0, ``number`` any from 0, ``steps`` a list
+    of steps; ``text`` is kept as it is, and so is ``flag``, where true is ``yes`` and false ``no``."""
     meaning: str
     """One line for a person, with the unit."""
     names: tuple[str, ...]
@@ -64,14 +65,38 @@ FACTS: Mapping[str, Known] = {
     "precision": _known("text", "number format", "precision, dtype, mixed_precision"),
     "peak_lr": _known("number", "highest learning rate", "peak_lr, max_lr, learning_rate, lr"),
     "warmup_steps": _known(
-        "count", "steps of learning-rate warm-up", "warmup_steps, warmup_iters, lr_warmup_iters"
+        "whole",
+        "steps of learning-rate warm-up; 0 is none",
+        "warmup_steps, warmup_iters, lr_warmup_iters, lr_warmup_steps, num_warmup_steps",
     ),
+    "warmup_ratio": _known(
+        "number",
+        "learning-rate warm-up as a share of the planned steps",
+        "warmup_ratio, warmup_fraction, lr_warmup_fraction, warmup_proportion",
+    ),
+    "lr_schedule": _known(
+        "text",
+        "shape of the learning rate over the run",
+        "lr_schedule, lr_scheduler_type, lr_scheduler, lr_decay_style",
+    ),
+    "optimizer": _known("text", "optimizer", "optimizer, optim, optimizer_name, optimizer_type"),
     "grad_clip": _known(
         "number",
-        "gradient norm above which gradients are scaled down",
-        "grad_clip, max_grad_norm, clip_grad, gradient_clip_val, clip_grad_norm, grad_norm_clip",
+        "gradient norm above which gradients are scaled down; 0 is never",
+        "grad_clip, max_grad_norm, clip_grad, gradient_clip_val, clip_grad_norm, grad_norm_clip,"
+        "gradient_clipping, grad_clip_norm, gradient_clip_norm",
     ),
     "weight_decay": _known("number", "weight decay", "weight_decay"),
+    "z_loss_weight": _known(
+        "number",
+        "weight of the squared log-partition of the output logits",
+        "z_loss_weight, z_loss_coef, z_loss_coeff, z_loss_coefficient, z_loss_multiplier",
+    ),
+    "deduplicated": _known(
+        "flag",
+        "whether, or how, the training data was deduplicated",
+        "deduplicated, dedup, dedupe, deduplication, dedup_method",
+    ),
     "checkpoint_every": _known(
         "count",
         "steps between checkpoints",
@@ -81,7 +106,64 @@ FACTS: Mapping[str, Known] = {
         "number", "seconds that training stands still for a checkpoint", "checkpoint_seconds"
     ),
     "checkpoints": _known("steps", "steps at which checkpoints were saved", "checkpoints"),
+    "eval_every": _known(
+        "whole",
+        "steps between evaluations on held-out data; 0 is never",
+        "eval_every, eval_steps, eval_interval, eval_freq, val_interval, val_every",
+    ),
+    "eval_strategy": _known(
+        "text", "when held-out data is evaluated", "eval_strategy, evaluation_strategy"
+    ),
+    "stop_on_nonfinite": _known(
+        "flag",
+        "whether the trainer stops by itself at a NaN",
+        "stop_on_nonfinite, stop_on_nan, terminate_on_nan, check_for_nan_in_loss_and_grad",
+    ),
     "seed": _known("number", "random seed", "seed, random_seed"),
+    "data_seed": _known(
+        "number",
+        "random seed of the order of the data",
+        "data_seed, shuffle_seed, dataset_seed, data_shuffle_seed, sampler_seed",
+    ),
+    "data_order": _known(
+        "text",
+        "in which order data is read, or where that is recorded",
+        "data_order, data_order_file, index_file",
+    ),
+    "shuffle": _known("flag", "whether data is shuffled", "shuffle, shuffle_data"),
+    "tokenizer": _known(
+        "text",
+        "tokenizer",
+        "tokenizer, tokenizer_name, tokenizer_name_or_path, tokenizer_path, tokenizer_model",
+    ),
+    "tokenizer_version": _known(
+        "text",
+        "revision or checksum of the tokenizer",
+        "tokenizer_version, tokenizer_revision, tokenizer_sha256, tokenizer_hash",
+    ),
+    "deterministic": _known(
+        "flag",
+        "whether only algorithms are used that repeat bit by bit",
+        "deterministic, full_determinism, deterministic_mode, use_deterministic_algorithms",
+    ),
+    "base_model": _known(
+        "text",
+        "trained model that this run goes on from",
+        "base_model, base_model_name_or_path, pretrained_model_name_or_path, model_name_or_path",
+    ),
+    "lora_rank": _known(
+        "count", "rank of low-rank adapters", "lora_rank, lora_r, lora_dim, adapter_rank"
+    ),
+    "algorithm": _known(
+        "text",
+        "how the model is trained: pretraining, sft, dpo, grpo, ppo, ...",
+        "algorithm, rl_algorithm, adv_estimator, advantage_estimator, stage, training_stage",
+    ),
+    "kl_coefficient": _known(
+        "number",
+        "weight of the divergence of the policy from its reference",
+        "kl_coefficient, kl_coef, kl_coeff, kl_loss_coef, init_kl_coef, kl_penalty_coef",
+    ),
     "total_steps": _known(
         "count", "planned optimizer steps", "total_steps, max_steps, train_iters, num_steps"
     ),
@@ -133,22 +215,52 @@ def find_facts(config: Mapping[str, Any], source: str) -> dict[str, Fact]:
     while stack:
         level = stack.pop(0)
         for key, value in level.items():
-            if isinstance(value, Mapping):
+            name = normalise(str(key)).replace(".", "/").rpartition("/")[2]
+            if name not in _FORMATS and isinstance(value, Mapping):
                 stack.append(value)
                 continue
-            fact = _BY_NAME.get(normalise(str(key)).replace(".", "/").rpartition("/")[2])
+            fact, said = _meant(name, value)
             if fact is None or fact in found:
                 continue
-            checked = _value(FACTS[fact].kind, value)
+            checked = _value(FACTS[fact].kind, said)
             if checked is not None:
                 found[fact] = Fact(value=checked, source=f"{source}, {key}")
     return found
+
+
+_FORMATS = ("bf16", "fp16")
+"""Switches that name the number format: ``bf16: true``, or DeepSpeed's ``{"enabled": true}``."""
+
+
+def _meant(name: str, value: Any) -> tuple[str | None, Any]:
+    """Return the fact that a key of a configuration is about, if any, and what it says of it."""
+    if name in _FORMATS:
+        on = value.get("enabled") if isinstance(value, Mapping) else value
+        return "precision", name if _flag(on) == "yes" else None
+    fact = _BY_NAME.get(name)
+    if fact == "warmup_steps" and isinstance(value, float) and 0 < value < 1:
+        return "warmup_ratio", value  # transformers 5 takes less than one step as a share
+    return fact, value
+
+
+def _flag(value: Any) -> str | None:
+    """Return ``yes`` or ``no`` for a switch, other text as it is, None for anything else."""
+    if isinstance(value, bool) or (isinstance(value, (int, float)) and value in (0, 1)):
+        return "yes" if value else "no"
+    if not isinstance(value, str) or not value.strip():
+        return None
+    said = value.strip()
+    return {"true": "yes", "on": "yes", "1": "yes", "false": "no", "off": "no", "0": "no"}.get(
+        said.lower(), said.lower() if said.lower() in ("yes", "no") else said
+    )
 
 
 def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None:
     """Return ``value`` as ``kind``, or None where it is something else."""
     if kind == "text":
         return value.strip() if isinstance(value, str) and value.strip() else None
+    if kind == "flag":
+        return _flag(value)
     if kind == "steps":
         if isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value):
             return tuple(sorted(value))
@@ -156,15 +268,22 @@ def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None
     if isinstance(value, bool):
         return None
     if isinstance(value, str):
-        try:
-            value = quantity(value)
-        except ValueError:
-            return None
+        value = _read(value)
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         return None
     if kind == "count":
         return int(value) if value >= 1 else None
+    if kind == "whole":
+        return int(value) if value == int(value) else None
     return value
+
+
+def _read(text: str) -> float | None:
+    """Return the number that a text is, ``0.1`` or ``4M``; None where it is none."""
+    for read in (float, quantity):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return None
 
 
 def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
@@ -183,9 +302,9 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
         raise SettingError(f"{source}: no such fact as {name!r}: {suggestion(name, FACTS)}")
     kind = FACTS[fact].kind
     read = value
-    if isinstance(value, str) and kind in ("steps", "number"):
+    if isinstance(value, str) and kind == "steps":
         with contextlib.suppress(ValueError):
-            read = [int(v) for v in value.split(",")] if kind == "steps" else float(value)
+            read = [int(v) for v in value.split(",")]
     checked = _value(kind, read)
     if checked is None:
         raise SettingError(f"{source}: takes {_TAKES[kind]}, not {value!r}")
@@ -194,7 +313,9 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
 
 _TAKES: Mapping[Kind, str] = {
     "count": "a count such as 512, 7e9 or 4M",
+    "whole": "a count such as 2000, or 0",
     "number": "a number",
     "text": "a word",
+    "flag": "yes, no or a word",
     "steps": "steps such as 1000,2000",
 }
