@@ -146,7 +146,8 @@ def _torch(path: Path) -> Iterator[Piece]:
 
 def _npz(path: Path) -> Iterator[Piece]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ReplayError(f"{path}: one array without names: give .npz with input_ids")
             fields = {name: archive[name] for name in archive.files}

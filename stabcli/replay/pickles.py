@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +80,19 @@ def load_torch(path: Path, *, mmap: bool = False) -> Any:
     stubs = [(Stub, name) for name in unsafe]
     try:
         with torch.serialization.safe_globals(stubs):  # type: ignore[arg-type]
-            zipped = zipfile.is_zipfile(path)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap and zipped)
+            mapped = mmap and _is_zip(path)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ReplayError(f"{path}: {_reason(error)}: refused, nothing was run") from None
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (
+        RuntimeError,
+        OSError,
+        EOFError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise ReplayError(
             f"{path}: not a whole file of torch.save: {_reason(error)}: was it half written?"
         ) from None
@@ -94,7 +101,7 @@ def load_torch(path: Path, *, mmap: bool = False) -> Any:
 def _unsafe(path: Path) -> list[str]:
     """Names in the pickles of a file that are not on torch's list of data."""
     try:
-        if zipfile.is_zipfile(path):
+        if _is_zip(path):
             return list(torch.serialization.get_unsafe_globals_in_checkpoint(path))
         return [n for n in _globals(path.read_bytes()) if not _is_data(n)]
     except (RuntimeError, ValueError, pickle.UnpicklingError, OSError) as error:
@@ -103,6 +110,12 @@ def _unsafe(path: Path) -> list[str]:
         ) from None
     except Exception as error:  # the disassembler of torch meets bytes it does not know
         raise ReplayError(f"{path}: not a file of torch.save: {_reason(error)}") from None
+
+
+def _is_zip(path: Path) -> bool:
+    """Tell the format as torch does, by its first bytes: the end of a file may lie."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 def _is_data(name: str) -> bool:

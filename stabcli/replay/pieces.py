@@ -140,8 +140,8 @@ def _rows(value: list[Any], where: str) -> np.ndarray:
     if not value:
         raise ReplayError(f"{where}: empty: give at least one sequence of two tokens")
     rows = value if isinstance(value[0], list) else [value]
-    while rows and all(isinstance(row, list) and row and isinstance(row[0], list) for row in rows):
-        rows = [inner for row in rows for inner in row]
+    if all(isinstance(row, list) and row and isinstance(row[0], list) for row in rows):
+        rows = [inner for row in rows for inner in row]  # micro-batches of a step
     for number, row in enumerate(rows):
         if not isinstance(row, list):
             raise ReplayError(f"{where}: sequence {number} is no list: give lists of token IDs")
@@ -150,14 +150,11 @@ def _rows(value: list[Any], where: str) -> np.ndarray:
                 f"{where}: ragged: sequence {number} has {len(row)} tokens, sequence 0"
                 f" {len(rows[0])}: pad them and give an attention_mask"
             )
-        odd = next((v for v in row if type(v) is not int and type(v) is not bool), None)
-        if any(type(v) is float for v in row):
-            odd = next(v for v in row if type(v) is float)
-            what = "NaN" if odd != odd else repr(odd)  # noqa: PLR0124
+        odd = [v for v in row if type(v) is not int and type(v) is not bool]
+        if odd:
+            fraction = next((v for v in odd if type(v) is float), None)
+            what = f"a {type(odd[0]).__name__}" if fraction is None else str(fraction)
             raise ReplayError(f"{where}: sequence {number} holds {what}: give whole numbers")
-        if odd is not None:
-            what = type(odd).__name__
-            raise ReplayError(f"{where}: sequence {number} holds a {what}: give whole numbers")
         if any(abs(v) >= 2**62 for v in row):
             raise ReplayError(f"{where}: sequence {number}: an ID beyond 2^62: give token IDs")
     return np.array(rows, np.int64)
