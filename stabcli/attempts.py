@@ -21,6 +21,7 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     A series that goes back by one row and at once goes on beyond where it had been was
     written out of order, not restarted; such rows are only put in order.
     """
+    frame = _counted_on(frame, notes)
     step = frame["step"].to_numpy()
     starts: list[int] = []
     if PART in frame.columns:
@@ -52,6 +53,29 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     return frame.with_columns(pl.Series("attempt", np.cumsum(attempt), dtype=pl.Int32))
 
 
+def _counted_on(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Bring steps that run backwards, or begin anew in every epoch, into the order of the run."""
+    step = frame["step"].to_numpy()
+    gaps = np.diff(step)
+    down = np.flatnonzero(gaps < 0) + 1
+    if not len(down):
+        return frame
+    if len(step) > 2 and (gaps < 0).all():
+        notes.append("the log runs backwards: read from its end")
+        return frame.reverse()
+    if "epoch" not in frame.columns or frame["epoch"].null_count():
+        return frame
+    epoch = frame["epoch"].to_numpy()
+    whole = bool((epoch == np.floor(epoch)).all())
+    if not whole or not (epoch[down] > epoch[down - 1]).all() or (np.diff(epoch) < 0).any():
+        return frame
+    usual = int(np.median(gaps[gaps > 0])) if (gaps > 0).any() else 1
+    added = np.zeros(len(step), np.int64)
+    added[down] = step[down - 1] - step[down] + usual
+    notes.append(f"steps begin anew in every epoch: counted on over {len(down) + 1} epochs")
+    return frame.with_columns(step=pl.Series(step + np.cumsum(added), dtype=pl.Int64))
+
+
 def _out_of_order(at: np.ndarray, i: int) -> bool:
     """Say whether ``at[i]``, lower than ``at[i - 1]``, is a late row rather than a restart."""
     higher = i + 1 < len(at) and at[i + 1] > at[i - 1]
@@ -76,7 +100,11 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             )
             for c in measured
         ]
-        + [pl.col(c).first() for c in frame.columns if c.startswith("@")]
+        + [
+            pl.col(c).max() if frame[c].dtype == pl.Boolean else pl.col(c).first()
+            for c in frame.columns
+            if c.startswith("@")
+        ]
     )
     if conflicting:
         notes.append(

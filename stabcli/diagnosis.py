@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from stabcli.cost import CostReport, price
 from stabcli.incidents import Incident, group
 from stabcli.plan import Plan, plans
-from stabcli.rules import SEVERITIES, Severity, Skipped, run_rules, select
+from stabcli.rules import SEVERITIES, Severity, Skipped, rules, run_rules, select
 from stabcli.run import Run
 
 
@@ -31,6 +33,15 @@ class Diagnosis:
     """Rules that could not look, and why."""
     presets: tuple[str, ...]
     """The presets the rules were taken from; empty where rules were named one by one."""
+
+    @property
+    def judged(self) -> bool:
+        """Say whether any rule looked whose silence says something of the run's health.
+
+        Looking for NaN alone, which every row allows, does not, unless it was asked for.
+        """
+        looked = [r for r in rules if r.name in self.checked]
+        return any(r.judges for r in looked) or (bool(looked) and not self.presets)
 
     @property
     def worst(self) -> Severity | None:
@@ -58,9 +69,10 @@ def diagnose(
         SettingError: A rule, preset or setting does not exist, or a value is of the wrong type.
     """
     chosen = select(presets, only)
-    findings, skipped = run_rules(run, chosen, settings)
-    incidents = group(run, findings)
-    cost = price(run, incidents)
+    with np.errstate(all="ignore"):  # logs hold values of any size
+        findings, skipped = run_rules(run, chosen, settings)
+        incidents = group(run, findings)
+        cost = price(run, incidents)
     not_looked = {s.rule for s in skipped}
     return Diagnosis(
         run=run,

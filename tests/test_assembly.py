@@ -105,6 +105,30 @@ def test_two_restarts_discard_what_either_overtakes():
     assert kept["loss"].to_list() == [0.0, 3.0, 4.0, 7.0, 8.0]
 
 
+def test_steps_that_begin_anew_in_every_epoch_are_no_restarts():
+    """Loops that count batches within an epoch never went back."""
+    run = made(
+        {"epoch": [1, 1, 1, 2, 2, 2, 3, 3], "step": [0, 1, 2, 0, 1, 2, 0, 1], "loss": [1.0] * 8}
+    )
+    assert len(run.attempts) == 1
+    assert run.frame["step"].to_list() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert any("counted on over 3 epochs" in n for n in run.notes)
+
+
+def test_a_restart_within_an_epoch_is_one():
+    """An epoch that goes back with the step, or is a fraction, says nothing of the kind."""
+    for epoch in ([1, 1, 2, 2, 1, 2], [0.1, 0.2, 0.3, 0.4, 0.2, 0.3]):
+        run = made({"epoch": epoch, "step": [1, 2, 3, 4, 2, 3], "loss": [1.0] * 6})
+        assert len(run.attempts) == 2
+
+
+def test_a_log_that_runs_backwards_is_turned_round():
+    """Newest first, as some exports are."""
+    run = made({"step": [4, 3, 2, 1], "loss": [4.0, 3, 2, 1]})
+    assert len(run.attempts) == 1
+    assert run.frame["loss"].to_list() == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_a_late_evaluation_is_no_restart():
     """A value that was not logged before may come a row late."""
     run = made(

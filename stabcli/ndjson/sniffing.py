@@ -13,6 +13,8 @@ from stabcli.sources import HEAD_BYTES, Source
 
 _FURTHER = 4 << 20
 """Bytes of a first line, a configuration for example, that is longer than the head."""
+_AMONG_TEXT = 5
+"""Objects with a step that make a log of a file whose other lines are stray text."""
 _OTHERS = ("log_history", "traceEvents")
 """Keys of objects that hold a whole log or something else, and are not a row of one."""
 _SUMMARY = "wandb-summary.json"
@@ -35,8 +37,8 @@ class Sniffed:
 def sniff(source: Source) -> Sniffed | None:
     """Look at the beginning of a file; None where it is no log of JSON objects.
 
-    Most of its lines must be whole objects, some with a number in them; an object alone in its
-    file must have a step, or it is a configuration or a summary.
+    Most of its lines must be whole objects, some with a number in them, or several of them must
+    have a step. An object alone in its file must have one, or it is a configuration or a summary.
     """
     if source.is_folder or source.name == _SUMMARY:
         return None
@@ -52,7 +54,8 @@ def sniff(source: Source) -> Sniffed | None:
     if not found or any(key in row for row in found for key in _OTHERS):
         return None
     rows = [flatten(row) for row in found]
-    if not any(isinstance(v, (int, float)) for row in rows for v in row.values()):
+    numbers = any(isinstance(v, (int, float)) for row in rows for v in row.values())
+    if not numbers and not any(_has_step(row) for row in rows):
         return None
     if len(rows) == 1 and len(source.head) < HEAD_BYTES and not _has_step(rows[0]):
         return None
@@ -71,7 +74,7 @@ def _first_of_array(text: str) -> list[dict[str, Any]]:
 
 
 def _objects(source: Source, text: str) -> list[dict[str, Any]]:
-    """Return the objects of the first lines, or none where most lines are something else."""
+    """Return the objects of the first lines; none where they are not what the file is about."""
     lines = text.split("\n")
     if len(source.head) >= HEAD_BYTES and len(lines) == 1:
         with source.path.open("rb") as file:
@@ -81,7 +84,10 @@ def _objects(source: Source, text: str) -> list[dict[str, Any]]:
         lines.pop()  # cut short by the end of the head or of the file
     filled = [line for line in lines if line.strip("\0 \t\r")]
     found = [value for line in filled if (value := _object(line)) is not None]
-    return found if 2 * len(found) > len(filled) else []
+    if 2 * len(found) > len(filled):
+        return found
+    steps = [value for value in found if _has_step(flatten(value))]
+    return steps if len(steps) >= _AMONG_TEXT else []
 
 
 def _object(line: str) -> dict[str, Any] | None:

@@ -82,6 +82,8 @@ class Rule:
     """The presets it belongs to."""
     since: str
     """The version it came with."""
+    judges: bool = True
+    """Whether its silence says anything of the run's health."""
 
     @property
     def name(self) -> str:
@@ -119,12 +121,16 @@ rules: Registry[Rule] = Registry(__name__, "rule")
 
 
 def rule(
-    *, needs: tuple[str, ...] = (), presets: tuple[Preset, ...] = ("default",), since: str
+    *,
+    needs: tuple[str, ...] = (),
+    presets: tuple[Preset, ...] = ("default",),
+    since: str,
+    judges: bool = True,
 ) -> Callable[[Check], Check]:
     """Register the check below as a rule named after it."""
 
     def register(check: Check) -> Check:
-        rules.add(Rule(check, needs, presets, since))
+        rules.add(Rule(check, needs, presets, since, judges))
         return check
 
     return register

@@ -10,7 +10,7 @@ from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 
 
-@rule(presets=("default",), since="0.1.0")
+@rule(presets=("default",), since="0.1.0", judges=False)
 def discarded_steps(run: Run, *, least: int = 1) -> Iterator[Finding]:
     """Steps were done, thrown away by going back, and done again.
 

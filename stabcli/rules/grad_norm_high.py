@@ -11,7 +11,7 @@ from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 
 
-@rule(needs=("grad_norm",), presets=("default",), since="0.1.0")
+@rule(needs=("grad_norm",), presets=("default",), since="0.1.0", judges=False)
 def grad_norm_high(run: Run, *, threshold: float = 1.0, share: float = 0.01) -> Iterator[Finding]:
     """Gradient norm is above 1 on part of the run; a statistic, not an alarm.
 

@@ -11,7 +11,7 @@ from stabcli.run import Run
 from stabcli.series import Signal, signals, stretches
 
 
-@rule(needs=("loss",), presets=("default",), since="0.1.0")
+@rule(needs=("loss",), presets=("default",), since="0.1.0", judges=False)
 def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Finding]:
     """The trainer hid a NaN loss: it logged exactly 0, or no loss at all.
 

@@ -12,7 +12,7 @@ from stabcli.run import Run
 from stabcli.series import Signal, signals, warmup_end
 
 
-@rule(needs=("learning_rate",), presets=("default",), since="0.1.0")
+@rule(needs=("learning_rate",), presets=("default",), since="0.1.0", judges=False)
 def lr_jump(
     run: Run, *, ratio: float = 1.5, differs: float = 0.05, many: int = 10
 ) -> Iterator[Finding]:

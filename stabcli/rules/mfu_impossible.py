@@ -10,7 +10,7 @@ from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 
 
-@rule(needs=("mfu",), presets=("default",), since="0.1.0")
+@rule(needs=("mfu",), presets=("default",), since="0.1.0", judges=False)
 def mfu_impossible(run: Run, *, most: float = 0.8, share: float = 0.01) -> Iterator[Finding]:
     """MFU that no hardware reaches: the figure is wrong, not the run.
 

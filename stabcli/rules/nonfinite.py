@@ -19,7 +19,7 @@ SCATTERED = "scattered"
 """Tag of a finding whose non-finite values lie all over it."""
 
 
-@rule(presets=("default",), since="0.1.0")
+@rule(presets=("default",), since="0.1.0", judges=False)
 def nonfinite(run: Run, *, skips: int = 2, join: int = 10, many: int = 20) -> Iterator[Finding]:
     """A logged value is NaN or infinite.
 

@@ -14,7 +14,7 @@ METRICS = ("loss", "objective_loss", "grad_norm")
 """What is looked at; under reinforcement learning a log's ``loss`` is an objective."""
 
 
-@rule(presets=("seed",), since="0.1.0")
+@rule(presets=("seed",), since="0.1.0", judges=False)
 def seed_nonfinite(run: Run, *, join: int = 10) -> Iterator[Finding]:
     """Loss or gradient norm is NaN or infinite.
 
