@@ -26,10 +26,6 @@ SLACK = 20
 """Steps by which a finding may begin before what it finds: medians look to both sides."""
 SUDDEN = {"loss-spike", "nonfinite", "hidden-nonfinite", "discarded-steps", "throughput-drop"}
 """Events that begin from one row to the next; others creep, and may be found later."""
-READER_DROPS_ROWS = pytest.mark.xfail(
-    reason="hf-trainer takes rows with train_runtime for the end of a training; Trainer writes it"
-    " into every row under include_num_input_tokens_seen",
-)
 
 
 def diagnosis(entry: str) -> Diagnosis:
@@ -167,16 +163,7 @@ def test_healthy_run_is_called_healthy(entry: str):
 
 
 @pytest.mark.parametrize(
-    ("entry", "event"),
-    [
-        pytest.param(
-            entry,
-            event,
-            id=f"{entry}-{event['kind']}",
-            marks=READER_DROPS_ROWS if entry == "hf-trainer/lora_nan" else (),
-        )
-        for entry, event in EVENTS
-    ],
+    ("entry", "event"), [pytest.param(n, e, id=f"{n}-{e['kind']}") for n, e in EVENTS]
 )
 def test_event_is_found(entry: str, event: dict[str, Any]):
     """The rule of the event's name finds it, and begins where it began."""
