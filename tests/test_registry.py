@@ -83,7 +83,19 @@ def test_sample_is_claimed_by_its_reader_alone(sample: Path):
 
 def test_reports_are_the_formats_of_the_surface():
     """The output formats are those that were decided on."""
-    assert [r.name for r in reports] == ["brief", "console", "json"]
+    assert [r.name for r in reports] == [
+        "brief",
+        "console",
+        "github",
+        "gitlab",
+        "html",
+        "json",
+        "jsonl",
+        "junit",
+        "markdown",
+        "sarif",
+        "verdict",
+    ]
     assert all(r.summary for r in reports)
 
 

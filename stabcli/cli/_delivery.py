@@ -76,13 +76,13 @@ def _same(a: Path, b: Path) -> bool:
 
 
 def _is_report(path: Path, mark: str | None) -> bool:
-    """Say whether a file is empty, or a report with this mark."""
+    """Say whether a file is empty, holds an empty list, or is a report with this mark."""
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return False
-    return not head or (mark is not None and mark.encode() in head)
+    return head.strip() in (b"", b"[]") or (mark is not None and mark.encode() in head)
 
 
 def base() -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 from stabcli.report import Outcome, Screen, report
-from stabcli.report._places import Place, place
+from stabcli.report._places import Place, place, relative
 from stabcli.report._told import fingerprint, told
 from stabcli.units import printable
 
@@ -25,8 +27,11 @@ def gitlab(outcome: Outcome, screen: Screen) -> str:
     del screen
     issues: list[dict[str, Any]] = []
     for why in outcome.unread:
-        nowhere = Place(path=printable(why.partition(": ")[0]), line=None)
-        issues.append(_issue("unread", "blocker", why, nowhere, f"unread {why}"))
+        path = relative(Path(why.partition(": ")[0]), outcome.base)
+        mark = hashlib.sha256(f"unread {path}".encode("utf-8", "replace")).hexdigest()[:32]
+        issues.append(
+            _issue("unread", "blocker", why, Place(path=printable(path), line=None), mark)
+        )
     for index, d in enumerate(outcome.diagnoses):
         where = place(d.run, None, outcome.base)
         criteria = outcome.verdicts[index].criteria if outcome.verdicts else ()

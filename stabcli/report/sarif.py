@@ -23,7 +23,7 @@ CRITERION = "check/"
 """What the ids of criteria begin with; those of rules are their names."""
 
 
-@report(mark='"sarif-schema-2.1.0')
+@report(mark='"driver": {\n          "name": "stabcli"')
 def sarif(outcome: Outcome, screen: Screen) -> str:
     """SARIF 2.1.0, for code scanning: a result an incident and a missed criterion.
 
