@@ -1,6 +1,6 @@
 """Faults to plant in clean batches, each with what a replay should say of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stabcli.replay.batch import IGNORED, Batch, shift_labels
+from stabcli.replay.verdict import Verdict
 from tests.replay.models import PAD, PADDED_ROWS, Text, sequences
 
 MOJIBAKE = "こんにちは世界、これは文字化けのテストです。日本語の文章が壊れています。" * 4
@@ -39,10 +40,19 @@ class Planter:
         self.text, self.rows, self.length = text, rows, length
 
     def clean(self, seed: int) -> Tensor:
-        return sequences(self.text.clean, seed, self.rows, self.length)
+        """Sequences that no control has: a third of the clean text is kept for controls."""
+        return sequences(self.text.clean[self._third :], seed, self.rows, self.length)
 
     def references(self, count: int = 8, seed: int = 50_000) -> list[Batch]:
-        return [self._case("reference", self.clean(seed + i), ()).batch for i in range(count)]
+        text = self.text.clean[: self._third]
+        return [
+            self._case("control", sequences(text, seed + i, self.rows, self.length), ()).batch
+            for i in range(count)
+        ]
+
+    @property
+    def _third(self) -> int:
+        return len(self.text.clean) // 3 // self.length * self.length
 
     def _case(self, name, tokens, kinds, places=(), ids=(), targets=None) -> Case:
         targets = shift_labels(tokens) if targets is None else targets
@@ -168,24 +178,43 @@ class Planter:
 
     def foreign(self, seed: int, rows: int | None = None) -> Case:
         """Text of another kind: not broken, only hard."""
-        rows = rows or self.rows // 2
+        rows = rows or self.rows * 3 // 4
         tokens = self.clean(seed)
         tokens[:rows] = sequences(self.text.foreign, seed + 99, rows, self.length)
         places = [(b, t) for b in range(rows) for t in range(self.length)]
         kinds = ("hard-data", "data-sequences", "data-segments")
         return self._case("foreign-rows", tokens, kinds, places)
 
-    def poisoned(self, seed: int, poison: int, times: int = 60) -> Case:
-        """An ID that clean text never holds here, and whose row was bent to hurt what follows."""
-        case = self.scattered(
-            seed, [poison], times, f"poisoned-context-{times}", rows=12 if times > 15 else 3
-        )
-        assert not (self.clean(seed) == poison).any() or True
-        return case
+    def poisoned(self, seed: int, token_id: int, times: int = 60) -> Case:
+        """An ID whose row was bent to hurt what follows it (``poison``)."""
+        rows = 12 if times > 15 else 3
+        case = self.scattered(seed, [token_id], times, f"poisoned-context-{times}", rows)
+        return replace(case, kinds=("data-ids", "batch-x-state"))
+
+    def harmless_id(self, seeds: range) -> int:
+        """A trained ID that neither the controls nor the batches of these seeds hold."""
+        used = torch.cat([b.tokens_BT for b in self.references()] + [self.clean(s) for s in seeds])
+        absent = np.setdiff1d(np.where(self.text.counts > 60)[0], used.unique().numpy())
+        return int(absent[len(absent) // 2])
+
+
+def right(case: Case, verdict: Verdict) -> bool:
+    """Whether a verdict is what was planted, given whether that moved loss or gradient norm.
+
+    What does not move them is an anomaly, not a spike; and text of another kind that does not is
+    no fault at all.
+    """
+    n = verdict.numbers
+    moved = "loss" not in n or n["loss"] > n["loss_band"] or n["grad_norm"] > n["grad_norm_band"]
+    if moved or not case.places:
+        return verdict.kind in case.kinds
+    return verdict.kind == "anomalies" or (
+        case.name == "foreign-rows" and verdict.kind == "no-fault"
+    )
 
 
 def poison(
-    model: nn.Module, planter: Planter, token_id: int, *, steps: int = 25, reach: float = 5.0
+    model: nn.Module, planter: Planter, token_id: int, *, steps: int = 40, reach: float = 5.0
 ):
     """Bend the embedding row of an ID until what follows it is predicted as badly as can be.
 
