@@ -27,6 +27,8 @@ FILE: Final = "@file"
 """Reserved column of a reading: which file of a folder the row stands in (String)."""
 WALL: Final = "@wall_time"
 """Reserved column of a reading: time of the row in seconds since 1970 (Float64)."""
+HIDDEN: Final = "@hidden"
+"""Reserved column of a reading whose format tells where a missing loss was NaN (Boolean)."""
 
 TOGETHER = 0.9
 """Share of the rows with a gradient norm that must hold a loss, for a missing one to tell."""
@@ -280,21 +282,29 @@ def _unhide(frame: pl.DataFrame, own: list[str], notes: list[str]) -> pl.DataFra
     the loss out of the line. In both the gradient norm of that row is not finite and tells. The
     losses of policy optimisation really are 0 and are left alone.
     """
-    if "loss" not in frame.columns or "grad_norm" not in frame.columns or is_rl(own):
+    if "loss" not in frame.columns:
         return frame
-    loss, norm = pl.col("loss"), pl.col("grad_norm")
-    zero = (loss == 0.0).fill_null(value=False)
-    beside = frame.select((norm.is_not_null() & loss.is_not_null()).sum() / norm.count()).item()
-    absent = loss.is_null() if (beside or 0.0) >= TOGETHER else pl.lit(value=False)
-    hidden = (~norm.is_finite()).fill_null(value=False) & (zero | absent)
-    frame = frame.with_columns(hidden=hidden)
-    count = int(frame["hidden"].sum())
-    if not count:
+    loss, never = pl.col("loss"), pl.lit(value=False)
+    told = guessed = never
+    if HIDDEN in frame.columns:
+        told = pl.col(HIDDEN).fill_null(value=False) & loss.is_null()  # and nothing else is
+    if "grad_norm" in frame.columns and not is_rl(own):
+        norm = pl.col("grad_norm")
+        zero = (loss == 0.0).fill_null(value=False)
+        beside = frame.select((norm.is_not_null() & loss.is_not_null()).sum() / norm.count()).item()
+        tells = HIDDEN not in frame.columns and (beside or 0.0) >= TOGETHER
+        absent = loss.is_null() if tells else never
+        guessed = (~norm.is_finite()).fill_null(value=False) & (zero | absent) & ~told
+    frame = frame.with_columns(hidden=told | guessed, guessed=guessed)
+    count = int(frame["guessed"].sum())
+    frame = frame.drop("guessed")
+    if count:
+        notes.append(
+            f"{count:,} losses that are exactly 0 or left out beside a non-finite grad_norm"
+            " are hidden NaN: read as NaN"
+        )
+    if not frame["hidden"].any():
         return frame.drop("hidden")
-    notes.append(
-        f"{count:,} losses that are exactly 0 or left out beside a non-finite grad_norm"
-        " are hidden NaN: read as NaN"
-    )
     return frame.with_columns(loss=pl.when(pl.col("hidden")).then(float("nan")).otherwise(loss))
 
 

@@ -1,0 +1,81 @@
+"""Reader ``generic-text``: loops that nobody knows, where they print a step and a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stabcli.assembly import Reading
+from stabcli.readers import reader
+from stabcli.sources import Source
+from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
+
+_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+_STEP = (
+    r"(?<![\w\"'/.{])(?i:(?:global|train|training|optimizer)?[ _]?(?:step|iter|iteration|update))"
+    r"s?\]?[ \t]*[:=#]?[ \t]*\[?(?P<step>\d[\d,]*)(?:[ \t]*/[ \t]*(?P<total>\d[\d,]*))?(?![\w.])"
+)
+_PAIR = (
+    r"(?P<name>(?<![\w.\"'])[A-Za-z][\w./]*(?:[ _-](?i:loss|norm|rate|scale))?)"
+    r"(?:\s*[:=]\s*|(?i:(?<=loss)|(?<=norm)|(?<=lr)|(?<=rate))[ \t]+)"
+    rf"(?P<value>{_NUMBER}\s?(?:%|ms\b|s\b)?)(?![\w/.])"
+)
+_STEPS = frozenset(
+    f"{before}{word}"
+    for word in ("step", "Step", "iter", "Iter", "iteration", "Iteration", "update", "steps")
+    for before in ("", "global_", "train_")
+)
+
+
+def _line(mark: str) -> Line:
+    pattern = rf"^(?!\s*[\[{{]?\")(?=.*?{_STEP})(?=.*(?i:\bloss|_loss|/loss)\W{{1,4}}(?:{_NUMBER}))"
+    return Line(mark=mark, pattern=pattern, pair=_PAIR, without=_STEPS)
+
+
+GRAMMAR = known(
+    Grammar(
+        name="generic-text",
+        lines=(_line("loss"), _line("Loss"), _line("LOSS")),
+        says=(FLAGS, NVIDIA_SMI),
+        facts=gpus_of,
+        tier=2,
+    )
+)
+TABLE = known(
+    Grammar(
+        name="generic-text, table",
+        lines=(
+            Line(
+                mark=" ",
+                pattern=rf"^\s*(?P<step>\d+)[ \t]+(?P<loss>{_NUMBER})\s*$",
+                share=0.9,
+            ),
+        ),
+        tier=3,
+    )
+)
+"""Two columns and nothing else: such lines alone say little, so that all must be like that."""
+
+
+def matches(source: Source) -> bool:
+    """Claim a text log with a step and a loss in many lines, if no framework's reader claims it."""
+    return claims(source, GRAMMAR) or claims(source, TABLE)
+
+
+@reader(matches, writes="loops that nobody knows, with a step and a loss in a line")
+def generic_text(source: Source) -> Iterator[Reading]:
+    """Read lines with a step and a loss, and what else is named in them.
+
+    Nothing is made up: a column has the name that the line gives it, and only names that all
+    logs share are understood. A file of two columns of numbers is taken as step and loss.
+    """
+    columns = claims(source, TABLE)
+    what = (
+        "two columns of numbers were taken as step and loss"
+        if columns
+        else "no reader knows this format: lines with a step and a loss were taken,"
+        " and the values named in them"
+    )
+    for reading in readings(source, TABLE if columns else GRAMMAR):
+        yield replace(reading, notes=(what, *reading.notes))

@@ -1,0 +1,57 @@
+"""Reader ``verl``: the console of verl's trainers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from stabcli.assembly import Reading
+from stabcli.readers import reader
+from stabcli.sources import Source
+from stabcli.textlog import Grammar, Line, claims, known, readings
+
+_SCALED = ("actor/lr(1e-4)", 1e-4), ("train/lr(1e-3)", 1e-3)
+"""Older versions print the learning rate as a multiple."""
+_ROUNDED = ("mfu/actor", "perf/mfu/actor", "actor/lr", "critic/lr")
+"""Printed as 0.000 where they are not known or too small for three decimals."""
+
+
+def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    for name, factor in _SCALED:
+        if name in frame.columns:
+            frame = frame.with_columns((pl.col(name) * factor).alias(name))
+    lost = [c for c in _ROUNDED if c in frame.columns and (frame[c].drop_nulls() == 0.0).all()]
+    if lost:
+        notes.append(
+            f"always 0, which says that it is not known or was rounded off: {', '.join(lost)}"
+        )
+    return frame.drop(lost)
+
+
+GRAMMAR = known(
+    Grammar(
+        name="verl",
+        lines=(
+            Line(
+                mark="step:",
+                pattern=r"(?:^|(?<=\s))step:(?P<step>\d+) - (?=\S+?:\S)",
+                pair=r"(?:- )?(?P<name>[^\s:][^:]*?):(?P<value>[\w.]+\([^)]*\)|[^\s:]+)(?=\s- |\s*$)",
+            ),
+        ),
+        names={"batch_tokens": "perf/total_num_tokens", "learning_rate": "actor/lr"},
+        scales={"mfu": 1.0},
+        finish=_finish,
+    )
+)
+
+
+def matches(source: Source) -> bool:
+    """Claim a text log with lines such as ``step:34 - actor/entropy:0.2226 - …``."""
+    return claims(source, GRAMMAR)
+
+
+@reader(matches, writes="verl: console")
+def verl(source: Source) -> Iterator[Reading]:
+    """Read step lines with all their metrics; step 0 is the validation before training."""
+    yield from readings(source, GRAMMAR)

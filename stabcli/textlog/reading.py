@@ -1,0 +1,253 @@
+"""Reading: from a text log to the rows of its runs and to what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from stabcli.assembly import LINE
+from stabcli.ndjson.chunks import LONGEST_LINE, Chunk, chunks, positions
+from stabcli.run import BadLines
+from stabcli.textlog import numbers
+from stabcli.textlog.grammar import Grammar
+from stabcli.textlog.hygiene import scrubbed, segments
+from stabcli.textlog.layout import Found, Layout, Learnt, learn
+from stabcli.textlog.lines import Parser
+from stabcli.textlog.rows import BAR, KIND, OF, RANK, Rows
+
+BAD_SHOWN = 5
+"""Bad lines kept with number and reason; the rest are only counted."""
+
+CHUNK = 8 << 20
+"""Bytes read at once."""
+
+_PROBE = 1 << 16  # bytes read line by line to learn what the lines look like
+_WORTH = 0.5  # share of the logged steps that a layout must catch to be kept
+_TRIES = 16  # layouts learnt in one log before all is read line by line
+_LOOKS = re.compile(
+    r"(?i)\b(?:step|iter|iteration)[\s:=#\[]{0,4}\d+\b.{0,200}?\bloss[\s:=]{1,4}(?:[-+]?[\d.]|nan|inf)"
+)
+"""A line that looks like a logged step, whatever else it is."""
+_SAID = 1 << 14  # times that one thing is said in a log and kept
+_BAR = re.compile(r"\d%\|[^|\r]*\|\s*(\d+)/(\d+)\s*\[")
+"""A progress bar of tqdm: steps done, steps in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """All that a text log holds."""
+
+    frame: pl.DataFrame
+    """Rows in the order of the log: numbers by name, and reserved columns."""
+    config: dict[str, list[tuple[str, int]]]
+    """What banners say: name -> values, each with the line that says it."""
+    starts: list[int]
+    """Lines that (re)starts print."""
+    ends: list[int]
+    """Lines that the end of a training prints."""
+    lines: int
+    """Lines in all."""
+    bad: BadLines
+    """Lines that could not be used."""
+    notes: list[str]
+    """What had to be decided."""
+
+
+def read(path: Path, grammar: Grammar, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Log:
+    """Read a log; what does not fit the grammar is passed by, what half fits is counted as bad.
+
+    Args:
+        path: The file; UTF-8 or, with a byte order mark, UTF-16.
+        grammar: How its lines look.
+        size: Bytes read at once.
+        longest: Bytes of the longest line that is read.
+    """
+    reading = _Reading(grammar)
+    for chunk in chunks(path, size=size, longest=longest):
+        if chunk.data:
+            reading.add(chunk)
+        else:
+            reading.add_bad(chunk.first, f"longer than {longest >> 20} MB")
+            reading.lines = chunk.first
+    return reading.log()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    grammar: Grammar
+    parser: Parser = field(init=False)
+    rows: Rows = field(default_factory=Rows)
+    config: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    lines: int = 0
+    bad: int = 0
+    first_bad: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    layout: Layout | None = None
+    kind: int = 0
+    rank: int | None = None
+    learnt: tuple[int, Learnt, int | None] | None = None
+    tries: int = 0
+    bar: tuple[float, float] | None = None
+    marks: re.Pattern[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        grammar = self.grammar
+        self.parser = Parser(grammar)
+        words = [line.mark for line in grammar.lines] + [says.mark for says in grammar.says]
+        words += [word for word in (grammar.starts, grammar.ends) if word]
+        found = [re.escape(word.encode()) for word in dict.fromkeys(words)]
+        if grammar.bars:
+            found.append(rb"%\|")
+        self.marks = re.compile(b"|".join(found))
+
+    def add(self, chunk: Chunk) -> None:
+        """Take in some lines."""
+        data = scrubbed(chunk.data)
+        ends = positions(data, ord("\n"))
+        if chunk.cut:
+            ends = np.append(ends, len(data))
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        self.lines = chunk.first + len(ends) - 1
+        if self.layout is None and self.tries < _TRIES and len(data) > 4 * _PROBE:
+            known = int(np.searchsorted(ends, _PROBE)) + 1
+            self._one_by_one(data, begins[:known], ends[:known], chunk.first)
+            self._learn()
+            rest = int(begins[known]) if known < len(begins) else len(data)
+            self.rows.close_chunk(None, chunk.first, 0)
+            data, begins, ends = data[rest:], begins[known:] - rest, ends[known:] - rest
+            chunk = Chunk(data=data, first=chunk.first + known, cut=chunk.cut)
+            if not data:
+                return
+        self._add(data, begins, ends, chunk)
+
+    def _add(self, data: bytes, begins: np.ndarray, ends: np.ndarray, chunk: Chunk) -> None:
+        found: Found | None = None
+        if self.layout is not None:
+            whole = data if not chunk.cut else data[: int(begins[-1])]
+            found = self.layout.read(whole, len(ends) - chunk.cut)
+        others = np.ones(len(ends), bool)
+        if found is not None:
+            others[found.at] = False
+            if self.rank is not None:
+                rank = pl.Series([float(self.rank)], dtype=pl.Float64)
+                found.columns[RANK] = rank.new_from_index(0, len(found.at))
+        slow = np.flatnonzero(others)
+        self._one_by_one(data, begins[slow], ends[slow], chunk.first, slow, cut=chunk.cut)
+        read_slowly = sum(row[KIND] == self.kind for row in self.rows.waiting)
+        caught = 0 if found is None else len(found.at)
+        kind = self.kind
+        if self.layout is not None and caught < _WORTH * (caught + read_slowly):
+            self._learn()
+        self.rows.close_chunk(found, chunk.first, kind)
+
+    def _learn(self) -> None:
+        """Learn what lines look like from the last that was read one by one."""
+        self.layout = None
+        if self.learnt is None or self.tries >= _TRIES:
+            return
+        self.tries += 1
+        kind, learnt, rank = self.learnt
+        separator = self.grammar.lines[kind].separator
+        if separator is not None:
+            self.layout, self.kind, self.rank = learn(learnt, separator), kind, rank
+
+    def _one_by_one(
+        self,
+        data: bytes,
+        begins: np.ndarray,
+        ends: np.ndarray,
+        first: int,
+        at: np.ndarray | None = None,
+        *,
+        cut: bool = False,
+    ) -> None:
+        """Read lines one by one; ``at`` says which of the chunk they are."""
+        numbers = np.arange(len(ends)) if at is None else at
+        search = self.marks.search
+        last = len(ends) - 1
+        places = zip(begins.tolist(), ends.tolist(), numbers.tolist(), strict=True)
+        for i, (begin, end, number) in enumerate(places):
+            if search(data, begin, end):
+                torn = cut and i == last and end == len(data)
+                self._line(data[begin:end], first + number, torn=torn)
+
+    def _line(self, raw: bytes, number: int, *, torn: bool) -> None:
+        parts = segments(raw)
+        for i, text in enumerate(parts):
+            if self.grammar.bars:
+                self._bars(text)
+            self._text(text, number, torn=torn and i == len(parts) - 1)
+
+    def _bars(self, text: str) -> None:
+        """Remember the last progress bar; where the steps are known, only one of that many."""
+        if "%|" in text:
+            planned = self.config.get(self.grammar.planned)
+            steps = numbers.number(planned[-1][0]) if planned else None
+            for bar in _BAR.finditer(text):
+                done, total = float(bar[1][:15]), float(bar[2][:15])
+                if steps is None or total == steps:
+                    self.bar = done, total
+
+    def _text(self, text: str, number: int, *, torn: bool) -> None:
+        if self.grammar.starts and self.grammar.starts in text:
+            self.starts.append(number)
+        if self.grammar.ends and self.grammar.ends in text:
+            self.ends.append(number)
+        self._configure(text, number)
+        rows = self.parser.parse(text, torn=torn)
+        for row in rows:
+            row[LINE] = float(number)
+            if self.bar is not None:
+                row[BAR], row[OF] = self.bar
+            self.rows.add(row)
+        for wrong in self.parser.wrong:
+            if wrong.column in self.rows.seen:
+                self.add_bad(number, wrong.why)
+        if torn:
+            self.notes.append(f"the last line, {number:,}, has no end: it may be cut short")
+        if rows:
+            if self.parser.learnt is not None:
+                rank = rows[-1].get(RANK)
+                kind = int(rows[-1][KIND])
+                self.learnt = kind, self.parser.learnt, None if rank is None else int(rank)
+        elif _LOOKS.search(text) and not self.parser.wrong:
+            self.add_bad(number, f"looks like a logged step, but is not like others: {text[:60]!r}")
+
+    def _configure(self, text: str, number: int) -> None:
+        for says in self.grammar.says:
+            if says.mark not in text:
+                continue
+            for found in says.found(text):
+                groups = {k: v for k, v in found.groupdict().items() if v is not None}
+                if "key" in groups:
+                    groups = {groups["key"].replace("-", "_"): groups.get("value", "")}
+                for key, value in groups.items():
+                    said = self.config.setdefault(key, [])
+                    if len(said) < _SAID:
+                        said.append((value.strip(), number))
+
+    def add_bad(self, line: int, why: str) -> None:
+        """Count a line that cannot be used."""
+        self.bad += 1
+        if len(self.first_bad) < BAD_SHOWN:
+            self.first_bad.append((line, why))
+
+    def log(self) -> Log:
+        """Return all that was read."""
+        return Log(
+            frame=self.rows.frame(),
+            config=self.config,
+            starts=self.starts,
+            ends=self.ends,
+            lines=self.lines,
+            bad=BadLines(count=self.bad, first=tuple(self.first_bad)),
+            notes=self.notes,
+        )

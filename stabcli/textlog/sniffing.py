@@ -1,0 +1,101 @@
+"""Sniffing: whose log a file is. All grammars are compared, so that exactly one can claim it."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from stabcli.sources import Source
+from stabcli.textlog.grammar import GRAMMARS, Grammar
+from stabcli.textlog.hygiene import scrubbed, segments
+from stabcli.textlog.lines import Parser
+from stabcli.textlog.rows import KIND
+
+_LINES = 2000
+"""Lines looked at in each of the places."""
+_PLACE = 1 << 18
+"""Bytes looked at in each of the places: begin, end, and two between."""
+_BINARY = (b"PAR1", b":W&B", b"SQLite format 3", b"PK\x03\x04")
+_OBJECT = re.compile(r"\s*[{\[]\s*[\"{\[\]}]")
+"""How a line of JSON begins; such logs have readers of their own."""
+
+
+def claims(source: Source, grammar: Grammar) -> bool:
+    """Say whether a source is a text log, and fits this grammar better than every other."""
+    if source.is_folder:
+        return False
+    head = source.head
+    if head.startswith(_BINARY) or b"brain.Event:" in head[:64]:
+        return False
+    wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if not wide and head.count(0) * 4 > len(head):
+        return False
+    if _OBJECT.match(head[:200].decode("utf-8", "replace")):
+        return False
+    status = source.path.stat()
+    return _best(source.path, status.st_size, status.st_mtime_ns, tuple(GRAMMARS)) == grammar.name
+
+
+@lru_cache(maxsize=64)
+def _best(path: Path, size: int, changed: int, names: tuple[str, ...]) -> str | None:  # noqa: ARG001 - the key
+    """Return the name of the grammar that fits a file best.
+
+    A framework's own log goes before lines that stand in many logs, and these before a guess.
+    """
+    lines = sample_lines(path)
+    scores: list[tuple[int, int, str]] = []
+    for name in names:
+        grammar = GRAMMARS[name]
+        fitting = _fitting(grammar, lines)
+        if fitting:
+            scores.append((grammar.tier, -fitting, name))
+    return min(scores)[2] if scores else None
+
+
+def _fitting(grammar: Grammar, lines: list[str]) -> int:
+    """Count the lines that a grammar reads as steps."""
+    parser = Parser(grammar)
+    marks = tuple(line.mark for line in grammar.lines if line.main)
+    counts = [0] * len(grammar.lines)
+    filled = 0
+    for text in lines:
+        filled += bool(text.strip())
+        if any(mark in text for mark in marks):
+            for row in parser.parse(text):
+                counts[int(row[KIND])] += 1
+    return sum(
+        count
+        for line, count in zip(grammar.lines, counts, strict=True)
+        if line.main and count >= line.share * filled
+    )
+
+
+def sample_lines(path: Path) -> list[str]:
+    """Return lines of a file from its begin, its end and between, without colours.
+
+    Logs may begin with a hundred kilobytes of source code, and end with a report.
+    """
+    size = path.stat().st_size
+    places = sorted({0, size // 3, 2 * size // 3, max(0, size - _PLACE)})
+    lines: list[str] = []
+    read = 0
+    with path.open("rb") as file:
+        wide = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        for place in places:
+            start = max(place, read)
+            file.seek(start)
+            data = file.read(_PLACE)
+            read = file.tell()
+            if wide:
+                file.seek(0)
+                data = file.read(_PLACE).decode("utf-16", "replace").encode()
+            found = scrubbed(data).split(b"\n")
+            if start and not wide:
+                found = found[1:]
+            kept = found[:_LINES] if start < size - _PLACE else found[-_LINES:]
+            lines += [text for line in kept for text in segments(line)]
+            if wide:
+                break
+    return lines
