@@ -103,35 +103,41 @@ class Framing:
         pieces: list[memoryview | bytes] = []
         numbers: list[int] = []
         places: list[int] = []
-        room = _BATCH_BYTES
         at = self._file_header()
+        limit = at + _BATCH_BYTES
         while at + HEADER <= size:
-            left = BLOCK - at % BLOCK
-            if left < HEADER:
-                at = self._padding(at, left)
+            edge = at - at % BLOCK + BLOCK
+            if edge - at < HEADER:
+                at = self._padding(at, edge - at)
                 continue
-            checksum, length, kind = header(view, at)
-            stop = at + HEADER + length
-            if kind == FULL and not self._parts and HEADER + length <= left and stop <= size:
-                data = view[at + HEADER : stop]
-                if crc32(data, seed) == checksum:
-                    self.records += 1
-                    pieces.append(data)
+            edge = min(edge, size)
+            number, last = self.records, edge - HEADER
+            while at <= last and not self._parts:
+                checksum, length, kind = header(view, at)
+                start = at + HEADER
+                stop = start + length
+                if kind != FULL or stop > edge:
+                    break
+                data = view[start:stop]
+                if crc32(data, seed) != checksum:
+                    break
+                number += 1
+                pieces.append(data)
+                numbers.append(number)
+                places.append(at)
+                at = stop
+            self.records = number
+            if edge - at >= HEADER:
+                begun = self._begun if self._parts else at
+                at, whole = self._part(at)
+                if whole is not None:
+                    pieces.append(whole)
                     numbers.append(self.records)
-                    places.append(at)
-                    room -= length
-                    at = stop
-                    if room < 0:
-                        yield _batch(pieces, numbers, places)
-                        pieces, numbers, places, room = [], [], [], _BATCH_BYTES
-                    continue
-            begun = self._begun if self._parts else at
-            at, whole = self._part(at)
-            if whole is not None:
-                pieces.append(whole)
-                numbers.append(self.records)
-                places.append(begun)
-                room -= len(whole)
+                    places.append(begun)
+            if at > limit and pieces:
+                yield _batch(pieces, numbers, places)
+                pieces, numbers, places = [], [], []
+                limit = at + _BATCH_BYTES
         self._end(at)
         if pieces:
             yield _batch(pieces, numbers, places)

@@ -115,6 +115,8 @@ def read_numbers(
         return np.empty(0), np.empty(0, bool)
     texts = _Texts(data, _views(data, starts, sizes))
     values = pl.Series(texts).cast(pl.Float64, strict=False)
+    if not values.null_count():
+        return values.to_numpy(), np.ones(len(values), bool)
     return values.fill_null(0.0).to_numpy(), values.is_not_null().to_numpy()
 
 
