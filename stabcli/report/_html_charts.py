@@ -216,7 +216,7 @@ def _parts(
     """
     if not len(kept):
         return []
-    frame = run.frame
+    frame, interval = run.frame, run.log_interval or 1
     at = rows[kept]
     steps = frame["step"].to_numpy()[at]
     attempts = frame["attempt"].to_numpy()[at]
@@ -237,7 +237,7 @@ def _parts(
         if discarded is not None and discarded[a:b].any():
             part["d"] = int(discarded[a:b].argmax())
         if lines is not None and not lines[a:b].null_count():
-            part["l"] = _lines(steps[a:b], lines[a:b].to_numpy(), run.log_interval or 1)
+            part["l"] = _lines(steps[a:b], lines[a:b].to_numpy(), interval)
         if files is not None:
             part["f"] = [
                 [i, _words.short(files[a + i] or "")]

@@ -101,5 +101,5 @@ def _row(
     ]
     if money:
         cells.append("unknown" if cost.usd is None else f"{cost.usd:,.0f}")
-    named = [name, el("small", meaning) if meaning else None]
+    named: Child = [name, [" ", el("small", meaning)] if meaning else None]
     return Row([named, *cells, share], {"class_": class_})

@@ -188,13 +188,17 @@ def _card(run: Run, n: Numbered, anchor: str, known: Mapping[str, str]) -> Marku
         el(
             "p",
             el("a", "Show in the charts", href=f"#{anchor}-charts", data_show=n.number),
-            [" · ", el("a", f"About {i.rule}", href=f"#{known[i.rule]}")] * (i.rule in known),
+            [" · ", _about(i.rule, known)] if i.rule in known else None,
             class_="links",
         ),
         class_=f"incident {i.severity}",
         id=n.anchor,
         tabindex="-1",
     )
+
+
+def _about(rule: str, known: Mapping[str, str]) -> Markup:
+    return el("a", f"About {rule}", href=f"#{known[rule]}")
 
 
 def _does_not_count(n: Numbered) -> Markup | None:

@@ -21,7 +21,7 @@ SHAPES = VOID - {"br", "meta"}
 BLOCKS = frozenset(
     {"article", "dd", "details", "div", "dl", "dt", "figcaption", "figure", "footer", "h1", "h2"}
     | {"h3", "h4", "header", "li", "main", "meta", "nav", "ol", "p", "pre", "section", "summary"}
-    | {"table", "tbody", "thead", "title", "tr", "ul"}
+    | {"table", "tbody", "td", "th", "thead", "title", "tr", "ul"}
 )
 """Elements after which a line ends, so that the page can be read and compared."""
 

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,17 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 
+LAUNCH = """
+import os, sys
+read, write = (os.dup(int(n)) for n in sys.argv[1:3])
+spare = [os.dup(read) for _ in range(5)]  # neither of the two is 3 or 4 from here on
+read, write = os.dup(read), os.dup(write)
+os.dup2(read, 3)
+os.dup2(write, 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""The browser reads commands from descriptor 3 and writes to 4."""
+
 
 def find() -> str | None:
     """Return the browser of this machine, if it has one."""
@@ -38,19 +50,10 @@ class Chromium:
     def __init__(self, program: str, profile: Path) -> None:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        os.set_inheritable(to_browser, True)
-        os.set_inheritable(from_browser, True)
         self._process = subprocess.Popen(
-            # the protocol is spoken over descriptors 3 and 4
             [
-                "sh",
-                "-c",
-                f'exec "$@" 3<&{to_browser} 4>&{from_browser}',
-                "sh",
-                program,
-                *FLAGS,
-                f"--user-data-dir={profile}",
-                "about:blank",
+                *(sys.executable, "-c", LAUNCH, str(to_browser), str(from_browser)),
+                *(program, *FLAGS, f"--user-data-dir={profile}", "about:blank"),
             ],
             pass_fds=(to_browser, from_browser),
             stdin=subprocess.DEVNULL,
@@ -64,6 +67,13 @@ class Chromium:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         """What the page told of itself, in order."""
+        try:
+            self._attach()
+        except BaseException:
+            self.close()
+            raise
+
+    def _attach(self) -> None:
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -96,9 +106,18 @@ class Chromium:
             self.events.append(heard)
         return heard
 
-    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self,
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        scripts: bool = True,
+    ) -> None:
         """Load a page and wait until it has drawn."""
         self.events.clear()
+        self.send("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -111,7 +130,8 @@ class Chromium:
         self.send("Page.navigate", url=url)
         while not any(e["method"] == "Page.loadEventFired" for e in self.events):
             self._hear()
-        self.drawn()
+        if scripts:
+            self.drawn()
 
     def drawn(self) -> None:
         """Wait until what was asked for is on the screen."""
@@ -127,7 +147,9 @@ class Chromium:
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """Send a mouse event: ``mouseMoved``, ``mousePressed``, ``mouseReleased``, ``mouseWheel``."""
-        pressed = {} if kind in ("mouseMoved", "mouseWheel") else {"button": "left", "clickCount": 1}
+        pressed = (
+            {} if kind in ("mouseMoved", "mouseWheel") else {"button": "left", "clickCount": 1}
+        )
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **{**pressed, **more})
         self.drawn()
 
