@@ -1,0 +1,1 @@
+"""What the benchmark of detection is made of: runs, faults, detectors, measures."""
