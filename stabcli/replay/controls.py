@@ -175,7 +175,7 @@ def _with_limits(
                     for s, m in zip(standard, measured, strict=True)
                 ]
             )
-            limit[name, window] = max(tail_limit(highest, 0.5, rows), 1e-6)
+            limit[name, window] = max(tail_limit(highest, 0.5, rows, doubt=1.0), 1e-6)
     own, after = [], []
     for grid, s, m in zip(draft.grids, standard, measured, strict=True):
         scores = id_scores(grid, s["surprise"], m.live_BS)
@@ -213,12 +213,19 @@ def windowed(value_BS: Tensor, window: int) -> Tensor:
     return ((total_BS[:, window:] - total_BS[:, :-window]) / math.sqrt(window)).float()
 
 
-def tail_limit(values: Tensor, quantile: float, per_batch: float) -> float:
+def tail_limit(values: Tensor, quantile: float, per_batch: float, doubt: float = 0.0) -> float:
     """Value that one clean batch exceeds with a chance of ``FALSE_ALARM``.
 
     Peaks over a threshold with an exponential tail (Pickands 1975): above the quantile ``u`` the
     excess has the mean ``b``, so ``P(max of n > u + b x) = n (1 - q) exp(-x)``. Never below the
     largest value that was seen in a control.
+
+    Args:
+        values: What the controls gave.
+        quantile: Where the tail begins.
+        per_batch: Values one batch gives.
+        doubt: Standard errors added to ``b``, which a mean of ``k`` excesses gives to
+            ``b / sqrt(k)``.
     """
     values = values[torch.isfinite(values)]
     if len(values) < 4:
@@ -228,7 +235,8 @@ def tail_limit(values: Tensor, quantile: float, per_batch: float) -> float:
     if not len(above):
         return start
     crossings = max(per_batch * (1 - quantile), 1e-9)
-    reach = float(above.mean()) * math.log(max(crossings / FALSE_ALARM, 1.0))
+    mean = float(above.mean()) * (1 + doubt / math.sqrt(len(above)))
+    reach = mean * math.log(max(crossings / FALSE_ALARM, 1.0))
     return max(start + reach, float(values.max()))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -18,6 +18,7 @@ from stabcli.replay.controls import Calibration
 from stabcli.replay.probes import Grid, Measurement
 from stabcli.replay.repair import Places, Repaired, Repairs, Way, carried, clean_rows, noise_factor
 from stabcli.replay.screening import (
+    ENDS_FROM,
     HARM_REACH,
     Screened,
     Segment,
@@ -46,8 +47,10 @@ a never-trained ID is not beyond the controls by itself."""
 LEAST_RAISED = 0.5
 """Nats a flagged token that the residual loss is measured in at least: a repeated ID is predicted too
 well, not too badly, and would leave a part of nothing."""
-REFINED = 0.8
-"""Part of an ID's places that must lie in flagged stretches for the others to be let go."""
+DENSE = 0.3
+"""Part of a stretch that IDs must make up to fill it."""
+MOSTLY = 0.5
+"""Part of an ID's places that must lie in stretches it fills for the others to be let go."""
 MINOR = 0.2
 """Part of the highest stretch's strength below which another is first tried to be left out."""
 NO_WORSE = 0.01
@@ -159,12 +162,11 @@ class Race:
                 by_ids = rival
                 if self._faults(rival) == 0 and rival.residual <= SURE:
                     sharpen(self.calibration, self.found, self.grid)
-                    return self._refined(rival)
+                    return rival
         acquit(self.calibration, self.found, self.repairs)
         sharpen(self.calibration, self.found, self.grid)
         rivals = [e for e in (by_ids, self._segments()) if e is not None]
-        best = min(rivals, key=lambda e: (self._faults(e), e.bits), default=None)
-        return self._refined(best) if best is not None and best.unit == "ids" else best
+        return min(rivals, key=lambda e: (self._faults(e), e.bits), default=None)
 
     def fixed(self, places: Places, way: Way = "cut") -> Repaired:
         """The batch after a repair, with a backward only where the gradient norm is in question."""
@@ -236,25 +238,10 @@ class Race:
         """Whether the batch is normal without these."""
         return self.excess.settled(self.fixed(places))
 
-    def _refined(self, explanation: Explanation) -> Explanation:
-        """Only the places in flagged stretches, where the others are few and do not matter.
-
-        A common ID that one stretch repeats stands elsewhere too, innocently.
-        """
-        inside = explanation.places & self.found.places
-        if inside == explanation.places or len(inside) < REFINED * len(explanation.places):
-            return explanation
-        if self.excess.any:
-            whole = self.excess.explained(self.fixed(explanation.places))
-            worse = self.excess.explained(self.fixed(inside)) < whole - NO_WORSE
-        else:
-            worse = self._residual(inside) > explanation.residual + NO_WORSE
-        return explanation if worse else replace(explanation, places=inside)
-
     def _by_ids(self, ids: tuple[int, ...]) -> Explanation | None:
         is_one_BS = torch.isin(self.grid.tokens_BS, torch.tensor(ids))
         is_one_BS[:, -1] &= self.grid.live_BS[:, -1]
-        places = frozenset((b, c) for b, c in is_one_BS.nonzero().tolist())
+        places = self._dense(frozenset((b, c) for b, c in is_one_BS.nonzero().tolist()))
         if not places or len(places) > MAX_PART * self.excess.count or not self._near(places):
             return None
         residual = self._residual(places)
@@ -262,6 +249,20 @@ class Race:
             return None
         bits = len(ids) * self.bits_an_id + BITS_A_TOKEN * len(places)
         return Explanation(unit="ids", ids=ids, places=places, bits=bits, residual=residual)
+
+    def _dense(self, places: Places) -> Places:
+        """Only the places in the stretches that the IDs fill, where most of them are.
+
+        A common ID that one stretch repeats stands elsewhere too, innocently.
+        """
+        filled = [
+            set(stretch) & places
+            for segment in self.found.segments
+            if len(stretch := places_of([segment])) >= ENDS_FROM
+            and len(stretch & places) >= DENSE * len(stretch)
+        ]
+        inside = frozenset[tuple[int, int]]().union(*filled)
+        return inside if len(inside) >= MOSTLY * len(places) else places
 
     def _near(self, places: Places) -> bool:
         """Whether enough of what is flagged are these places or follows them closely."""
