@@ -10,6 +10,7 @@ import numpy as np
 
 from stabcli.metrics import METRICS
 from stabcli.report import _words
+from stabcli.report._html_budget import FEWEST_POINTS, allotted
 from stabcli.report._html_markup import Child, Markup, el, join
 from stabcli.report._html_points import Broken, beside, broken, thinned
 from stabcli.rules import STATISTIC
@@ -39,20 +40,6 @@ OPEN = 6
 """Charts on view; the others are folded away until somebody opens them."""
 MOST = 12
 """Charts of one run."""
-PAGE_BYTES = 385_000
-"""Bytes of a page that its words and pictures share: a page is to be mailed."""
-FIXED_BYTES = 45_000
-"""Bytes of the style, the script and what stands in every page."""
-STILL_BYTES = 50_000
-"""Bytes of the still pictures of a run."""
-POINT_BYTES = 11
-"""Bytes of a point: its step, its value and now and then its line."""
-POINTS = (4000, 24_000)
-"""Fewest and most points of a whole page, shared by its charts."""
-CHART_POINTS = 3200
-"""Most points of one chart: the first, smallest, largest and last of 800 columns."""
-FEWEST_POINTS = 120
-"""Fewest points of one chart; where there are not even those, no more charts are drawn."""
 STILL_POINTS = 320
 """Points of the still picture."""
 MARGIN = 30
@@ -95,8 +82,6 @@ class Chart:
     """Caption and still picture."""
     data: dict[str, Any]
     """What the script draws."""
-    points: int
-    """Points in it."""
 
 
 def chosen(run: Run, marks: Sequence[Mark]) -> tuple[list[str], list[str]]:
@@ -153,7 +138,7 @@ def chart(run: Run, metric: str, marks: Sequence[Mark], *, anchor: str, most: in
         "parts": _parts(run, rows, kept, values),
         "bad": [_bad(run, rows, g) for g in gaps],
     }
-    return Chart(metric=metric, figure=figure, data=data, points=len(kept))
+    return Chart(metric=metric, figure=figure, data=data)
 
 
 def _said(rows: int, kept: int, finite: int, *, near: bool) -> str:
@@ -331,12 +316,6 @@ def _still(
     )
 
 
-def room(words: int) -> int:
-    """Return how many points a page has room for beside ``words`` bytes of text."""
-    fits = (PAGE_BYTES - FIXED_BYTES - STILL_BYTES - words) // POINT_BYTES
-    return min(max(fits, POINTS[0]), POINTS[1])
-
-
 def of_run(
     run: Run, marks: Sequence[Mark], *, anchor: str, points: int
 ) -> tuple[list[Chart], list[str]]:
@@ -344,11 +323,11 @@ def of_run(
     drawn, left = chosen(run, marks)
     fits = min(len(drawn), points // FEWEST_POINTS)
     left = [m for m in run.measurements if m in {*left, *drawn[fits:]}]
-    found: list[Chart] = []
-    for index, metric in enumerate(drawn[:fits]):
-        used = sum(c.points for c in found)
-        most = max(FEWEST_POINTS, min(CHART_POINTS, (points - used) // (fits - index)))
-        found.append(chart(run, metric, marks, anchor=f"{anchor}-{index + 1}", most=most))
+    rows = [run.frame[m].count() for m in drawn[:fits]]
+    found = [
+        chart(run, metric, marks, anchor=f"{anchor}-{n}", most=most)
+        for n, (metric, most) in enumerate(zip(drawn, allotted(rows, points), strict=False), 1)
+    ]
     return found, left
 
 

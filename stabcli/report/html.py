@@ -13,6 +13,7 @@ from stabcli.diagnosis import Diagnosis
 from stabcli.report import (
     Outcome,
     Screen,
+    _html_budget,
     _html_charts,
     _html_cost,
     _html_incidents,
@@ -47,7 +48,7 @@ def html(outcome: Outcome, screen: Screen) -> str:
     ]
     about = _html_sections.about(list(known))
     size = sum(len(t.head) + len(t.body) for t in told) + len(about or "")
-    points = _shared(found, _html_charts.room(size))
+    points = _shared(found, _html_budget.room(size, max(1, len(found))))
     sections, data = [], []
     for t, most in zip(told, points, strict=True):
         charts, left = _html_charts.of_run(
@@ -59,13 +60,12 @@ def html(outcome: Outcome, screen: Screen) -> str:
     return _page(_title(found), main, embedded({"runs": data}))
 
 
-def _shared(found: Sequence[Diagnosis], points: int) -> list[int]:
-    """Share points among runs; of very many the gravest get what can still be seen."""
-    fits = min(len(found), points // (4 * _html_charts.FEWEST_POINTS))
+def _shared(found: Sequence[Diagnosis], points: Sequence[int]) -> list[int]:
+    """Share points among runs; where they do not do for all, the healthy ones go without."""
     order = sorted(range(len(found)), key=lambda i: (_healthy(found[i]), i))
     shares = [0] * len(found)
-    for index in order[:fits]:
-        shares[index] = points // fits
+    for index, share in zip(order, points, strict=False):
+        shares[index] = share
     return shares
 
 
@@ -128,6 +128,7 @@ def _told(d: Diagnosis, verdict: Verdict | None, anchor: str, known: Mapping[str
         "header",
         el("h2", _words.short(run.name, 80)),
         el("p", _badge(word), " ", said, class_="verdict"),
+        _decided(verdict),
         _first_thing(numbered),
         el("dl", figures, class_="key"),
         _contents(anchor, numbered, verdict),
@@ -160,6 +161,16 @@ def _first_thing(numbered: Sequence[Numbered]) -> Markup | None:
         return None
     link = el("a", f"incident {first.number}", href=f"#{first.anchor}")
     return el("p", el("b", "To do: "), first.plans[0].text, " (", link, ")")
+
+
+def _decided(verdict: Verdict | None) -> Markup | None:
+    """Tell what a check of the run came to."""
+    if verdict is None:
+        return None
+    missed = [c.name for c in verdict.criteria if c.status in ("fail", "unknown")]
+    said = f": {', '.join(missed)}" if missed else ""
+    status = el("span", f"check: {verdict.status}", class_=f"status {verdict.status}")
+    return el("p", status, said)
 
 
 def _contents(anchor: str, numbered: Sequence[Numbered], verdict: Verdict | None) -> Markup:

@@ -92,7 +92,7 @@ function start(host, run) {
       back.append(svg("line", { class: "gridline", x1: left, x2: width - RIGHT, y1: y(v), y2: y(v) }));
       back.append(svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, level(v)));
     }
-    for (const s of ticks(view[0], view[1], inner / 110, 1)) {
+    for (const s of ticks(view[0], view[1], inner / 90, 1)) {
       const anchor = x(s) > width - 40 ? "end" : x(s) < left + 20 ? "start" : "middle";
       back.append(svg("text", { x: x(s), y: height - 5, "text-anchor": anchor }, count(s)));
       back.append(svg("line", { class: "gridline", x1: x(s), x2: x(s), y1: TOP, y2: TOP + deep }));
