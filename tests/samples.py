@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tests.conftest import SAMPLES
 
-NOT_READERS = {"scripts"}
-"""Folders of sample_logs/ that hold no logs."""
+NOT_READERS = {"scripts", "replay"}
+"""Folders of sample_logs/ that hold no logs of a reader: ``replay/`` is a checkpoint and a batch."""
 NOT_LOGS = {".md", ".py"}
 """Endings of files that lie beside the logs."""
 

@@ -82,7 +82,9 @@ def _listed(value: Any) -> Any:
     """Lists of numbers, whatever the value is made of."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, (list, tuple)):
+        return [_listed(inner) for inner in value]
+    return value
 
 
 def plain(value: float | None) -> float | str | None:

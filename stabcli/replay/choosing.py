@@ -139,7 +139,7 @@ def _incident(request: Request) -> Chosen:
     clean = [
         r for r in recorded
         if id(r) not in kept and not r.flagged
-        and not any(_within(r.batch, other) for other in incidents)
+        and not any(_within(r.batch, i) for i in incidents if i.severity != "notice")
     ]  # fmt: skip
     note = f"incident {incident.rule}, steps {incident.first:,} to {incident.last:,}"
     return Chosen(

@@ -256,7 +256,9 @@ def _index(path: Path) -> tuple[np.ndarray, np.ndarray, np.dtype]:
 
     Source: Megatron-LM core/datasets/indexed_dataset.py.
     """
-    raw = np.memmap(path, dtype=np.uint8, mode="r")
+    raw = (
+        np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+    )
     if len(raw) < 34 or raw[:9].tobytes() != MAGIC:
         raise ReplayError(f"{path}: not an index of Megatron's: it does not begin with MMIDIDX")
     version, code = int(raw[9:17].view("<u8")[0]), int(raw[17])
