@@ -36,10 +36,15 @@ GRAMMAR = known(
             Line(
                 mark="step:",
                 pattern=r"(?:^|(?<=\s))step:(?P<step>\d+) - (?=\S+?:\S)",
-                pair=r"(?:- )?(?P<name>[^\s:][^:]*?):(?P<value>[\w.]+\([^)]*\)|[^\s:]+)(?=\s- |\s*$)",
+                pair=r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)",
             ),
         ),
-        names={"batch_tokens": "perf/total_num_tokens", "learning_rate": "actor/lr"},
+        names={
+            "batch_tokens": "perf/total_num_tokens",
+            "learning_rate": "actor/lr",
+            "entropy": "actor/entropy",
+            "objective_loss": "actor/pg_loss",
+        },
         scales={"mfu": 1.0},
         finish=_finish,
     )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 """A time as loggers write it."""
 
-_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][AB0-2])")
+_ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()][AB0-2])")
 _PREFIX = re.compile(
     rf"""\s*(?:
       \[?[Rr]ank[ _]?(?P<rank>\d+)\]?\s*:?\s                    # [rank0]: of torchrun

@@ -142,8 +142,10 @@ class Layout:
             if span.column == WALL:
                 values[name] = _times(part, self.text[span.start : span.stop]).alias(name)
             else:
-                number = part.str.strip_chars(" ").cast(pl.Float64, strict=False)
-                values[name] = number.alias(name)
+                values[name] = part.str.strip_chars_start(" ").cast(pl.Float64, strict=False)
+                values[name] = values[name].alias(name)
+                whole = span.column in ("step", TOTAL)
+                fits.append(part.str.contains(r"^ *\d+$" if whole else r"^ *\d[\d.]*$"))
         return values, fits
 
 
@@ -163,7 +165,7 @@ def _field_of(
     """Add what is to be read of one field, and what has to be so for it to be true."""
     text = pl.col(str(field.at))
     if field.column is None:
-        fits.append(text.str.starts_with(field.prefix))
+        fits += [text.str.starts_with(field.prefix), ~text.str.contains("\r", literal=True)]
         return
     if (series == field.sample).all():  # nulls, which are other lines, are passed by
         value = _value(field.sample, field)

@@ -26,6 +26,7 @@ CHUNK = 8 << 20
 """Bytes read at once."""
 
 _PROBE = 1 << 16  # bytes read line by line to learn what the lines look like
+_LONGEST = 1 << 18  # characters of a line that can be a logged step
 _WORTH = 0.5  # share of the logged steps that a layout must catch to be kept
 _TRIES = 16  # layouts learnt in one log before all is read line by line
 _LOOKS = re.compile(
@@ -182,6 +183,9 @@ class _Reading:
     def _line(self, raw: bytes, number: int, *, torn: bool) -> None:
         parts = segments(raw)
         for i, text in enumerate(parts):
+            if len(text) > _LONGEST:
+                self.add_bad(number, f"not read: {len(text):,} characters")
+                continue
             if self.grammar.bars:
                 self._bars(text)
             self._text(text, number, torn=torn and i == len(parts) - 1)
