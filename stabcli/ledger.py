@@ -112,7 +112,9 @@ def given(run: Run, fact: str) -> bool:
     known = run.facts.get(fact)
     if known is None or ", " in known.source:
         return False
-    return known.source.startswith(("--", "STABCLI_", "argument ")) or known.source.endswith(".toml")
+    return known.source.startswith(("--", "STABCLI_", "argument ")) or known.source.endswith(
+        ".toml"
+    )
 
 
 def _tokens(run: Run, steps: np.ndarray) -> tuple[np.ndarray | None, str]:

@@ -160,9 +160,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
 
 
-def _check(
-    shown: str, table: Mapping[str, Any]
-) -> tuple[dict[str, Given], dict[str, Given]]:
+def _check(shown: str, table: Mapping[str, Any]) -> tuple[dict[str, Given], dict[str, Given]]:
     """Return what ``[check]`` and ``[check.margins]`` say."""
     asked: dict[str, Given] = {}
     margins: dict[str, Given] = {}

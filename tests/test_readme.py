@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from stabcli.baseline import margins
 from stabcli.cli import COMMANDS, run
+from stabcli.criteria import LIMITS, limit
+from stabcli.facts import FACTS
+from stabcli.ignores import parse
 from stabcli.readers import readers
+from stabcli.report import reports
 from stabcli.rules import Rule, rules
+from stabcli.settings import CHECK, load
 from tests.conftest import ROOT
 from tests.golden import block
 
@@ -37,6 +43,22 @@ def test_tables_are_what_the_registries_say():
         block(README, name, table(["Rule", "Needs", "Finds"], rows))
     rows = [[f"`{r.name}`", r.writes] for r in readers]
     block(README, "formats", table(["Format", "Written by"], rows))
+    rows = [[f"`{r.name}`", r.summary.replace("``", "`")] for r in reports]
+    block(README, "reports", table(["Report", "Holds"], rows))
+
+
+def test_settings_shown_are_settings(tmp_path: Path):
+    """The settings file of the page is read as it stands, ignores, limits and margins included."""
+    page = README.read_text(encoding="utf-8")
+    (tmp_path / "stabcli.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    found = load(tmp_path, {}, FACTS)
+
+    assert set(found.check) <= set(CHECK)
+    assert {k: limit(k, g.value, "") for k, g in found.check.items() if k in LIMITS} == {
+        "max_wasted_share": 0.05
+    }
+    assert margins({k: (g.value, "") for k, g in found.margins.items()}).loss == 0.01
+    assert parse(found.ignores[0].value, "", [r.name for r in rules]).last == 12100
 
 
 def test_session_is_real(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
@@ -74,6 +96,8 @@ AROUND = {
     "sample_logs/": "small logs, at least one a reader, and the scripts that make them",
     "benchmarks/": "readers beside their peers on the same files",
     ".ci/run": "tests, linter, types, import contract",
+    ".github/actions/": "the action that checks runs on GitHub",
+    ".gitlab/": "the job that checks runs on GitLab",
 }
 
 

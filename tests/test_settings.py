@@ -46,6 +46,20 @@ def test_file_is_read(tmp_path: Path):
     assert found.rules == {"loss-spike": {"error": 9.0}}
 
 
+def test_what_is_asked_of_runs_is_kept_with_its_place(tmp_path: Path):
+    """[check], its margins and [[ignore]] are handed on, each with where it stands."""
+    (tmp_path / "stabcli.toml").write_text(
+        '[check]\nmax-final-loss = 2\nrequire = "loss"\n[check.margins]\nloss = "2%"\n'
+        '[[ignore]]\nrule = "loss-spike"\nreason = "known"\n'
+    )
+    found = settings(tmp_path, STABCLI_REQUIRE="loss,mfu")
+
+    assert found.check["max_final_loss"].source == "stabcli.toml: check.max-final-loss"
+    assert found.check["require"].value == "loss,mfu"
+    assert found.margins["loss"].source == "stabcli.toml: check.margins.loss"
+    assert found.ignores[0].value == {"rule": "loss-spike", "reason": "known"}
+
+
 def test_nearest_file_wins(tmp_path: Path):
     """The file in the folder is taken, not one above it, and they are not mixed."""
     (tmp_path / "stabcli.toml").write_text('preset = "seed"\nformat = "json"\n')
