@@ -37,7 +37,8 @@ def junit(outcome: Outcome, screen: Screen) -> str:
 
 def _suite(outcome: Outcome, index: int) -> ET.Element:
     d, verdict = outcome.diagnoses[index], verdict_of(outcome, index)
-    name = printable(d.run.name)
+    twins = sum(other.run.name == d.run.name for other in outcome.diagnoses)
+    name = printable(d.run.name if twins == 1 else d.run.source)
     fail_on = FAIL_ON if verdict is None else verdict.fail_on
     found: dict[str, list[Finding]] = defaultdict(list)
     for incident in d.incidents:

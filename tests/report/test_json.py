@@ -13,6 +13,7 @@ from stabcli.report import Screen
 from stabcli.report.json import json as write
 from stabcli.rules import Skipped
 from stabcli.run import Fact
+from tests.report.decided import decided
 from tests.report.diagnoses import PLAN, at, diagnosis, finding, incident, outcome
 from tests.rules.runs import make_run
 
@@ -128,3 +129,18 @@ def test_schema_refuses_what_is_not_in_it():
 
     with pytest.raises(jsonschema.ValidationError):
         check(document)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_what_was_decided_is_told(tmp_path, unknown: bool):
+    """Criteria with their figures, what is ignored and why, and what could not be read."""
+    told = decided(tmp_path, unknown=unknown, unread=("b.jsonl: no such file",))
+    document = json.loads(write(told, Screen()))
+    check(document)
+    found = document["runs"][0]["check"]
+
+    assert found["status"] == ("unknown" if unknown else "fail")
+    assert [c["status"] for c in found["criteria"]][:4] == ["fail", "pass", "fail", "skipped"]
+    assert (found["criteria"][2]["value"], found["criteria"][2]["limit"]) == (2.0, "Infinity")
+    assert found["ignored"][0]["until"] == "2099-01-01"
+    assert document["unread"] == ["b.jsonl: no such file"]

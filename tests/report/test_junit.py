@@ -1,5 +1,7 @@
 """The JUnit report, read by a parser that others use: no rule passes that found or saw nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from stabcli.report import Outcome, Screen
@@ -74,6 +76,14 @@ def test_rule_that_is_not_the_worst_of_an_incident_fails_too(tmp_path):
     case = next(c for c in suite if c.name == "grad-norm-spike")
 
     assert "steps 298..301" in case.result[0].text
+
+
+def test_runs_of_one_name_have_suites_of_their_own(tmp_path):
+    """Three logs called trainer_state.json are told apart by where they lie."""
+    d = decided(tmp_path).diagnoses[0]
+    twins = [replace(d, run=replace(d.run, source=f"{n}/state.json")) for n in "ab"]
+
+    assert [s.name for s in suites(outcome(*twins))] == ["a/state.json", "b/state.json"]
 
 
 def test_nothing_read_is_valid():
