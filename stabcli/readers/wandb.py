@@ -128,6 +128,8 @@ def _measured(file: WandbFile) -> npt.NDArray[np.bool_]:
     for name, column in file.columns.items():
         if not name.startswith("_") and name not in STEPS:
             held[column.rows] = True
+            if held.all():
+                break
     return held
 
 

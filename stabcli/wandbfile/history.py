@@ -57,6 +57,10 @@ _ODD = np.random.default_rng(3).integers(1 << 62, 1 << 63, 64, dtype=np.uint64) 
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
+_SLOTS = 1 << 12
+"""Places in which keys are looked up first; two keys of one place are found by a search."""
+
+
 @dataclass(slots=True)
 class Values:
     """Numbers of one key, piece by piece."""
@@ -79,6 +83,7 @@ class History:
     """Values that are no JSON."""
     _hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     _places: Integers = field(default_factory=lambda: np.empty(0, np.int64))
+    _slots: Integers = field(default_factory=lambda: np.zeros(_SLOTS, np.int64))
     _names: list[str] = field(default_factory=list)
 
     def add(self, data: Bytes, items: Parts, rows: Integers) -> None:
@@ -158,25 +163,34 @@ class History:
     def _keys(self, data: Bytes, starts: Integers, sizes: Integers) -> Integers:
         """Return the numbers of keys, given the fields that spell them."""
         hashes = _hashes(data, starts, sizes)
-        while True:
-            place = np.searchsorted(self._hashes, hashes)
-            place = np.minimum(place, max(0, len(self._hashes) - 1))
-            known = (
-                self._hashes[place] == hashes if len(self._hashes) else np.zeros(len(hashes), bool)
-            )
-            if known.all():
-                return self._places[place] if len(place) else place
+        places, known = self._look_up(hashes)
+        if not known.all():
             fresh, first = np.unique(hashes[~known], return_index=True)
-            unknown = np.flatnonzero(~known)
-            for index in unknown[np.sort(first)].tolist():
+            for index in np.flatnonzero(~known)[np.sort(first)].tolist():
                 at = int(starts[index])
                 self._names.append(_name(data[at : at + int(sizes[index])].tobytes()))
             rank = np.argsort(np.argsort(first))
-            numbers = len(self._names) - len(fresh) + rank
             joined = np.concatenate([self._hashes, fresh])
             order = np.argsort(joined)
+            numbers = len(self._names) - len(fresh) + rank
             self._hashes = joined[order]
             self._places = np.concatenate([self._places, numbers])[order]
+            self._slots[_slots(self._hashes)] = np.arange(len(order))
+            places, _ = self._look_up(hashes)
+        return self._places[places] if len(places) else places
+
+    def _look_up(self, hashes: npt.NDArray[np.uint64]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Return where in ``_hashes`` each stands, and which of them are there."""
+        if not len(self._hashes):
+            return np.zeros(len(hashes), np.int64), np.zeros(len(hashes), bool)
+        places = self._slots[_slots(hashes)]
+        known = self._hashes[places] == hashes
+        rest = np.flatnonzero(~known)
+        if len(rest):
+            there = np.searchsorted(self._hashes, hashes[rest])
+            places[rest] = np.minimum(there, len(self._hashes) - 1)
+            known[rest] = self._hashes[places[rest]] == hashes[rest]
+        return places, known
 
     def _strange(self, data: Bytes, start: int, stop: int, row: int) -> None:
         """Take in one item that is not built as usual."""
@@ -240,6 +254,10 @@ class History:
         column = self._column(name)
         column.rows.append(np.array([row]))
         column.values.append(np.array([value]))
+
+
+def _slots(hashes: npt.NDArray[np.uint64]) -> Integers:
+    return (hashes >> np.uint64(64 - _SLOTS.bit_length() + 1)).view(np.int64)
 
 
 def _spread(short: npt.NDArray[np.bool_], there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
