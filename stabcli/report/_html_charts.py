@@ -40,6 +40,8 @@ OPEN = 6
 """Charts on view; the others are folded away until somebody opens them."""
 MOST = 12
 """Charts of one run."""
+FINE = "non-scaling-stroke"
+"""Lines of a still picture stay as wide as they are, however it is stretched."""
 STILL_POINTS = 320
 """Points of the still picture."""
 MARGIN = 30
@@ -284,6 +286,7 @@ def _still(
             width=max(2.0, round(across(m.last) - across(m.first), 1)),
             height=height,
             class_=f"band {m.severity}",
+            vector_effect=FINE,
         )
         for m in marks
         if m.banded
@@ -300,9 +303,14 @@ def _still(
             "M" + " ".join(f"{x:g},{y:g}" for x, y in zip(xs, ys, strict=True))
             for xs, ys in zip(np.split(across_all, cut), np.split(down, cut), strict=True)
         )
-        shapes.append(el("path", d=path, class_="line"))
+        shapes.append(el("path", d=path, class_="line", vector_effect=FINE))
     shapes += [
-        el("path", d=f"M{across(steps[g.first]) - 3},{height - 9}l6,6m0,-6l-6,6", class_="cross")
+        el(
+            "path",
+            d=f"M{across(steps[g.first]) - 3},{height - 9}l6,6m0,-6l-6,6",
+            class_="cross",
+            vector_effect=FINE,
+        )
         for g in gaps
     ]
     return el(

@@ -143,7 +143,7 @@ def table(
             class_=class_,
         ),
         class_="scroll",
-        role="region",
+        role="group",
         aria_label=caption,
         tabindex="0",
     )

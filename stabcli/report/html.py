@@ -24,10 +24,16 @@ from stabcli.report import (
 from stabcli.report._html_charts import Chart, Mark
 from stabcli.report._html_incidents import Numbered
 from stabcli.report._html_markup import Child, Markup, el, embedded, join
+from stabcli.run import Run
 from stabcli.verdicts import Verdict
 
 GENERATOR = '<meta name="generator" content="stabcli'
 """What stands in every page, and in no other program's."""
+STILL = (
+    "Scripts are off: the charts are still pictures of at most"
+    f" {_html_charts.STILL_POINTS:,} points; every minimum and maximum is kept."
+)
+"""What a page says where its script does not run."""
 COMPACT = 3
 """With more runs than this the healthy ones are folded."""
 
@@ -131,7 +137,7 @@ def _told(d: Diagnosis, verdict: Verdict | None, anchor: str, known: Mapping[str
         _decided(verdict),
         _first_thing(numbered),
         el("dl", figures, class_="key"),
-        _contents(anchor, numbered, verdict),
+        _contents(run, anchor, numbered, verdict),
     )
     body = join(
         _html_incidents.section(run, numbered, anchor, known),
@@ -173,7 +179,9 @@ def _decided(verdict: Verdict | None) -> Markup | None:
     return el("p", status, said)
 
 
-def _contents(anchor: str, numbered: Sequence[Numbered], verdict: Verdict | None) -> Markup:
+def _contents(
+    run: Run, anchor: str, numbered: Sequence[Numbered], verdict: Verdict | None
+) -> Markup:
     grave = sum(n.grave for n in numbered)
     links = [
         ("charts", "Charts"),
@@ -185,7 +193,7 @@ def _contents(anchor: str, numbered: Sequence[Numbered], verdict: Verdict | None
         ("method", "How computed"),
     ]
     items = [el("li", el("a", said, href=f"#{anchor}-{place}")) for place, said in links]
-    return el("nav", el("ul", *items), aria_label="Parts of this run")
+    return el("nav", el("ul", *items), aria_label=f"Parts of {_words.short(run.name)}")
 
 
 def _charts(charts: Sequence[Chart], left: Sequence[str], anchor: str) -> Markup:
@@ -229,7 +237,7 @@ def _page(title: str, main: Markup, data: Markup) -> str:
     body = el(
         "body",
         el("a", "Skip to the report", href="#content", class_="skip"),
-        el("noscript", el("p", "Scripts are off: the charts are still pictures.")),
+        el("noscript", el("p", STILL)),
         main,
         el(
             "footer",

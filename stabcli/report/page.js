@@ -32,7 +32,7 @@ function start(host, run) {
     }, []);
     const reading = html("span", { class: "reading" });
     const chart = { ...data, index, figure, plot, parts, points, bad, stops, reading, scale: logarithm(points) };
-    const log = button("log", `logarithmic scale for ${data.word}`, () => {
+    const log = button("log", `log scale of ${data.word}`, () => {
       chart.log = !chart.log;
       log.setAttribute("aria-pressed", chart.log);
       draw(chart);
@@ -113,7 +113,7 @@ function start(host, run) {
         data.append(svg("text", { x: x(s) + (end ? -4 : 4), y: TOP + 10, "text-anchor": end ? "end" : "start" }, `attempt ${a}`));
       }
     }
-    data.setAttribute("stroke-width", inside.length > inner ? 0.8 : 1.5);
+    data.setAttribute("stroke-width", inside.length > inner ? 1 : 1.5);
     for (const part of seen) {
       const paths = { line: "", "line old": "" };
       part.forEach((p, k) => {
@@ -156,7 +156,7 @@ function start(host, run) {
       rows[row].push(at);
       const said = `incident ${m.n}: ${m.sev} ${m.rule}, step ${count(m.first)}`;
       const flag = html("a", { class: `flag ${m.sev}`, href: `#${m.id}`, "aria-label": said, title: said }, String(m.n));
-      flag.style.left = `${at}px`;
+      flag.style.left = `${at / chart.width * 100}%`; // of the drawing, which paper scales
       flag.style.top = `${row * FLAG}px`;
       lane.append(flag);
     }
