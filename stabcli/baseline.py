@@ -14,6 +14,7 @@ from stabcli.damage import TRAINED
 from stabcli.diagnosis import Diagnosis
 from stabcli.errors import SettingError
 from stabcli.ledger import Ledger, ledger
+from stabcli.progress import tokens_reached
 from stabcli.run import Run
 from stabcli.settings import suggestion
 from stabcli.tails import FEWEST, Kept, Level, kept, level, tail
@@ -108,7 +109,8 @@ def _on_the_way(ours: _Side, theirs: _Side, margin: float) -> Criterion:
     if ours.loss is None or theirs.loss is None:
         return _untold(name, "loss", ours.loss is None, theirs.loss is None)
     unit = "tokens"
-    x, y = _tokens(ours, ours.loss), _tokens(theirs, theirs.loss)
+    x = tokens_reached(ours.run, ours.book, ours.loss)
+    y = tokens_reached(theirs.run, theirs.book, theirs.loss)
     if x is None or y is None:
         unit, x, y = "steps", ours.loss.steps.astype(float), theirs.loss.steps.astype(float)
     end = min(float(x[-1]), float(y[-1]))
@@ -119,23 +121,6 @@ def _on_the_way(ours: _Side, theirs: _Side, margin: float) -> Criterion:
         return Criterion(name=name, status="unknown", text=why)
     where = f"at {count(end)} {unit}"
     return _loss(name, level(ours.loss, a), level(theirs.loss, b), margin, where)
-
-
-def _tokens(side: _Side, series: Kept) -> np.ndarray | None:
-    """Return the tokens trained up to each row, those before the log began included."""
-    run, book = side.run, side.book
-    if run.has("tokens_seen"):
-        seen = run.array("tokens_seen")[series.rows]
-        if np.isfinite(seen).all() and (np.diff(seen) >= 0).all():
-            return np.asarray(seen)
-    if book.tokens is None:
-        return None
-    stays = ~run.frame["discarded"].to_numpy()
-    reached = np.cumsum(np.where(stays, book.tokens, 0.0))[series.rows]
-    first = int(np.argmax(stays))
-    step, stands_for = int(run.frame["step"][first]), int(book.steps[first])
-    before = max(0, step - stands_for) * float(book.tokens[first]) / max(1, stands_for)
-    return np.asarray(reached + before)
 
 
 def _before(x: np.ndarray, end: float) -> slice | None:

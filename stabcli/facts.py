@@ -164,6 +164,11 @@ FACTS: Mapping[str, Known] = {
         "weight of the divergence of the policy from its reference",
         "kl_coefficient, kl_coef, kl_coeff, kl_loss_coef, init_kl_coef, kl_penalty_coef",
     ),
+    "entropy_coefficient": _known(
+        "number",
+        "weight of the entropy that is rewarded",
+        "entropy_coefficient, entropy_coef, entropy_coeff, ent_coef, entropy_bonus",
+    ),
     "total_steps": _known(
         "count", "planned optimizer steps", "total_steps, max_steps, train_iters, num_steps"
     ),

@@ -24,6 +24,8 @@ COMMANDS = (
     "scan",
     "check",
     "cost-report",
+    "compare",
+    "audit",
     "replay-batch",
     "demo",
     "export",

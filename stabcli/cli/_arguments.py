@@ -17,7 +17,7 @@ from stabcli.errors import LogError, NothingThere, SettingError, UnknownFormat
 
 if TYPE_CHECKING:
     from stabcli.assembly import Options
-    from stabcli.run import Run
+    from stabcli.run import Fact, Run
     from stabcli.settings import Settings
 
 P = ParamSpec("P")
@@ -220,15 +220,24 @@ def read(asked: Asked, chosen: Settings, *, allow_empty: bool = False) -> Read:
     )
 
 
-def _options(asked: Asked, chosen: Settings) -> Options:
-    from stabcli.assembly import Options
+def given_facts(asked: Asked, chosen: Settings) -> dict[str, Fact]:
+    """Return what flags and settings say of the runs.
+
+    Raises:
+        SettingError: There is no such fact, or a value is none of its kind.
+    """
     from stabcli.facts import given_fact
 
     facts = dict(given_fact(name, g.value, g.source) for name, g in chosen.facts.items())
-    facts |= dict(given_fact(name, value, flag) for name, value, flag in asked.facts)
+    return facts | dict(given_fact(name, value, flag) for name, value, flag in asked.facts)
+
+
+def _options(asked: Asked, chosen: Settings) -> Options:
+    from stabcli.assembly import Options
+
     return Options(
         names={**chosen.names, **dict(pair("--map", text) for text in asked.names)},
-        facts=facts,
+        facts=given_facts(asked, chosen),
         metrics=asked.metrics or chosen.list("metric"),
     )
 

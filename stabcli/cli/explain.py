@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A rule, a format or a metric, e.g. loss-spike.")],
+    name: Annotated[
+        str, typer.Argument(help="A rule, a technique, a format or a metric, e.g. loss-spike.")
+    ],
 ) -> int:
-    """Explain a rule, a format or a metric."""
+    """Explain a rule, a technique, a format or a metric."""
     import inspect
 
     from stabcli.metrics import METRICS
     from stabcli.readers import readers
     from stabcli.rules import rules
     from stabcli.settings import suggestion
+    from stabcli.techniques import techniques
 
     pages = {m.name: f"{m.meaning}, in {m.unit}" for m in METRICS.values()}
+    pages |= {t.name: t.page for t in techniques}
     pages |= {r.name: inspect.getdoc(r.read) or "" for r in readers}
     pages |= {r.name: f"{_facts(r)}\n\n{r.page}" for r in rules}
     if name not in pages:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from stabcli.report import Screen
+from stabcli.units import printable
 
 STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
-_PLAIN = (("…", "~"), ("×", "x"), ("·", "-"), ("→", "->"))
+_PLAIN = (("…", "~"), ("×", "x"), ("·", "-"), ("→", "->"), ("±", "+-"), ("–", "-"))
 
 
 class Page:
@@ -47,6 +48,16 @@ class Page:
             grid.add_row(shown, text if isinstance(text, Text) else Text(text))
         if grid.row_count:
             self._console.print(grid)
+
+    def columns(self, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Add a table whose first column names the rows; the others share the width."""
+        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
+        for index, name in enumerate(head):
+            style = "dim" if index == 0 else ""
+            table.add_column(Text(printable(name)), style=style, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        self._console.print(table)
 
     def text(self) -> str:
         """Return the page without blanks at the ends of lines."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -72,12 +73,7 @@ def picture(
         return None
     values = np.clip(values, -LARGEST, LARGEST)  # after what is finite was noted
     low, high = int(steps.min()), int(steps.max())
-    shown = values[finite]
-    ceiling = _ceiling(shown)
-    bottom, top = float(shown.min()), float(min(shown.max(), ceiling))
-    if bottom == top:
-        margin = abs(bottom) * 0.01 or 1.0
-        bottom, top = bottom - margin, top + margin
+    bottom, top = _limits(values[finite])
     figure = plotext.figure  # one for the whole process
     figure.clear.all()
     figure.theme("colorless")
@@ -94,15 +90,7 @@ def picture(
             joined and len(x) > 1
         )
         figure.draw(line)
-    figure.ruler(0, 0).lim(low, high)
-    figure.ruler(1, 0).lim(bottom, top)
-    ticks = [low + (high - low) * i // 4 for i in range(5)]
-    figure.ruler(0, 0).ticks(ticks, [f"{t:,}" for t in ticks])
-    levels = np.linspace(bottom, top, 4).tolist()
-    figure.ruler(1, 0).ticks(levels, [_level(v, top - bottom) for v in levels])
-    text = figure.build().string(colorless=True)
-    figure.clear.all()
-    lines = tuple(line.rstrip() for line in text.splitlines() if line.strip())
+    lines = _framed(figure, low, high, bottom, top)
     marks = _marks(lines[0], steps, ~finite, incidents, low, high, ascii_only=ascii_only)
     if ascii_only:
         lines = tuple(line.translate(_TO_ASCII) for line in lines)
@@ -111,6 +99,82 @@ def picture(
         marks=marks,
         remark=_remark(steps, values, ~finite, top, ascii_only=ascii_only),
     )
+
+
+def overlay(
+    curves: Sequence[tuple[str, np.ndarray, np.ndarray]],
+    *,
+    width: int = 78,
+    height: int = 12,
+    ascii_only: bool = False,
+) -> Picture | None:
+    """Draw several series over one another, each in a letter of its own.
+
+    Args:
+        curves: Letter, steps of shape (n,) and values of shape (n,) of each; non-finite values
+            are left out. Where curves meet, the first one shows.
+        width: Columns.
+        height: Rows of the frame and what is in it.
+        ascii_only: Draw with ASCII only.
+
+    Returns:
+        The picture, or None where there is nothing to draw or plotext cannot be imported.
+    """
+    kept = [(mark, steps, np.isfinite(values), values) for mark, steps, values in curves]
+    kept = [(mark, s[good], good, v[good]) for mark, s, good, v in kept if good.any()]
+    shown = np.clip(np.concatenate([v for *_, v in kept]), -LARGEST, LARGEST) if kept else None
+    if shown is None or len(shown) < 2:
+        return None
+    low = min(int(s.min()) for _, s, _, _ in kept)
+    high = max(int(s.max()) for _, s, _, _ in kept)
+    if low == high:
+        return None
+    try:
+        import plotext
+    except (ImportError, OSError):
+        return None
+    bottom, top = _limits(shown)
+    figure = plotext.figure
+    figure.clear.all()
+    figure.theme("colorless")
+    figure.plot_size(width, height)
+    joined = False  # lines of letters would fill the frame
+    for mark, steps, _, values in reversed(kept):
+        x, y = _thinned(steps, np.clip(values, bottom, top), low, high, width)
+        figure.draw(figure.signal(x.tolist(), y.tolist(), marker=mark[:1]).lines(joined))
+    lines = _framed(figure, low, high, bottom, top)
+    over = [f"{mark} {int((v > top).sum()):,}" for mark, _, _, v in kept if (v > top).any()]
+    broken = [f"{mark} {int((~good).sum()):,}" for mark, _, good, _ in kept if not good.all()]
+    parts = ["where curves meet the first letter shows"] if len(kept) > 1 else []
+    parts += [f"above {number(top, 3)} cut off: {', '.join(over)}"] if over else []
+    parts += [f"rows not finite: {', '.join(broken)}"] if broken else []
+    return Picture(
+        lines=tuple(line.translate(_TO_ASCII) for line in lines) if ascii_only else lines,
+        marks="",
+        remark="; ".join(parts),
+    )
+
+
+def _limits(values: np.ndarray) -> tuple[float, float]:
+    """Return the lowest and highest value to draw."""
+    bottom, top = float(values.min()), float(min(values.max(), _ceiling(values)))
+    if bottom == top:
+        margin = abs(bottom) * 0.01 or 1.0
+        bottom, top = bottom - margin, top + margin
+    return bottom, top
+
+
+def _framed(figure: Any, low: int, high: int, bottom: float, top: float) -> tuple[str, ...]:
+    """Return what was drawn as lines, with its rulers."""
+    figure.ruler(0, 0).lim(low, high)
+    figure.ruler(1, 0).lim(bottom, top)
+    ticks = [low + (high - low) * i // 4 for i in range(5)]
+    figure.ruler(0, 0).ticks(ticks, [f"{t:,}" for t in ticks])
+    levels = np.linspace(bottom, top, 4).tolist()
+    figure.ruler(1, 0).ticks(levels, [_level(v, top - bottom) for v in levels])
+    text = figure.build().string(colorless=True)
+    figure.clear.all()
+    return tuple(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def _ceiling(finite: np.ndarray) -> float:
