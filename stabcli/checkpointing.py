@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stabcli.damage import spoiled
+from stabcli.damage import Damages, is_empty
 from stabcli.incidents import Incident
 from stabcli.ledger import Ledger
 from stabcli.rollback import saved_steps
@@ -99,10 +99,11 @@ def _failures(run: Run, incidents: Sequence[Incident]) -> int:
     """Count the restarts, and the incidents of the last attempt that should have been one."""
     last = run.attempts[-1].attempt if run.attempts else 0
     unhealed = 0
+    damages = Damages(run)
     for incident in incidents:
-        damage = spoiled(run, incident)
+        damage = damages.of(incident)
         if incident.attempt == last and incident.recovered is None and damage is not None:
-            unhealed += bool(damage.rows.any())
+            unhealed += not is_empty(damage.rows)
     return max(0, len(run.attempts) - 1) + unhealed
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from stabcli.damage import spoiled, went_nonfinite
+from stabcli.damage import Damages, Rows, went_nonfinite
 from stabcli.efficiency import Efficiency, efficiency
 from stabcli.incidents import Incident
 from stabcli.ledger import HOUR, Ledger, contradictions, ledger
@@ -92,6 +92,7 @@ def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
     ``gpus``, ``tokens_per_step``, ``gpu_hours_per_trillion``, ``gpu_price`` and others.
     """
     book = ledger(run)
+    damages = Damages(run)
     classes = _classes(run, incidents, book)
     wasted = [cost for name, cost in classes.items() if name != "productive"]
     total = _sum(wasted, like=book)
@@ -100,8 +101,8 @@ def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
     notes = [*book.assumptions, *contradictions(run, book), *_notes(run, classes)]
     fit = efficiency(run, book.tokens, book.gpu_seconds, dict(book.sources)["gpu_hours"])
     report = CostReport(
-        incidents=tuple(_of_incident(run, i, book) for i in incidents),
-        at_stake=tuple(_at_stake(run, i, book) for i in incidents),
+        incidents=tuple(_of_incident(run, i, book, damages) for i in incidents),
+        at_stake=tuple(_at_stake(i, book, damages) for i in incidents),
         total=total,
         all=everything,
         goodput=_share(productive, everything),
@@ -121,9 +122,10 @@ def row_classes(run: Run, incidents: Sequence[Incident]) -> np.ndarray:
     are shares of it.
     """
     state = np.full(run.frame.height, CLASSES.index("productive"), np.int8)
-    marks: list[tuple[WasteClass, np.ndarray]] = [("poisoned", went_nonfinite(run))]
+    marks: list[tuple[WasteClass, np.ndarray | slice]] = [("poisoned", went_nonfinite(run))]
+    damages = Damages(run)
     for incident in incidents:
-        damage = spoiled(run, incident)
+        damage = damages.of(incident)
         if damage is None:
             continue
         marks.append(("poisoned", damage.poisoned))
@@ -131,7 +133,10 @@ def row_classes(run: Run, incidents: Sequence[Incident]) -> np.ndarray:
     marks.append(("rolled-back", run.frame["discarded"].to_numpy()))
     for name, rows in marks:
         at = CLASSES.index(name)
-        state[rows & (state > at)] = at
+        if isinstance(rows, slice):
+            np.minimum(state[rows], at, out=state[rows])
+        else:
+            state[rows & (state > at)] = at
     return state
 
 
@@ -225,7 +230,21 @@ def cost_of_rows(book: Ledger, rows: np.ndarray) -> Cost:
     return _cost(book, rows.astype(float))
 
 
-def _of_incident(run: Run, incident: Incident, book: Ledger) -> Cost:
+def _cost_of_stretches(book: Ledger, stretches: Rows) -> Cost:
+    """Price stretches of rows."""
+
+    def added(values: np.ndarray | None) -> float | None:
+        return None if values is None else sum(float(values[s].sum()) for s in stretches)
+
+    hours = added(book.gpu_seconds)
+    return Cost(
+        steps=round(added(book.steps) or 0.0),
+        tokens=added(book.tokens),
+        gpu_hours=None if hours is None else hours / HOUR,
+    )
+
+
+def _of_incident(run: Run, incident: Incident, book: Ledger, damages: Damages) -> Cost:
     """Price one incident on its own."""
     if incident.family == "speed":
         steps = run.frame["step"].to_numpy()
@@ -235,16 +254,14 @@ def _of_incident(run: Run, incident: Incident, book: Ledger) -> Cost:
         if book.gpu_seconds is None or book.usual is None or book.gpus is None:
             return Cost(tokens=None if book.tokens is None else 0.0)
         return _no_steps(book, float(_excess(book)[inside].sum()) / HOUR)
-    damage = spoiled(run, incident)
-    if damage is None:
-        return _none(book)
-    return cost_of_rows(book, damage.thrown_away)
+    damage = damages.of(incident)
+    return _cost_of_stretches(book, () if damage is None else damage.thrown_away)
 
 
-def _at_stake(run: Run, incident: Incident, book: Ledger) -> Cost:
+def _at_stake(incident: Incident, book: Ledger, damages: Damages) -> Cost:
     """Price what followed a warning that never recovered; it is not part of any total."""
-    damage = spoiled(run, incident, ("warning",)) if incident.recovered is None else None
-    return _none(book) if damage is None else cost_of_rows(book, damage.rows)
+    damage = damages.of(incident, ("warning",)) if incident.recovered is None else None
+    return _cost_of_stretches(book, () if damage is None else (damage.rows,))
 
 
 def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:

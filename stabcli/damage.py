@@ -10,7 +10,7 @@ import numpy as np
 from stabcli.incidents import Incident
 from stabcli.rules import STATISTIC, Severity
 from stabcli.run import Run
-from stabcli.series import SHORT, signals
+from stabcli.series import SHORT, WINDOW, signals
 from stabcli.units import Step
 
 TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
@@ -22,54 +22,108 @@ BACK_ROWS = 5
 _BLOCK = 1 << 12
 
 
+Rows = tuple[slice, ...]
+"""Stretches of rows of the frame, disjoint and in order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """The rows that one incident spoiled, as masks of shape (n,) over the frame."""
+    """The rows that one incident spoiled."""
 
-    rows: np.ndarray
+    rows: slice
     """After its onset up to its recovery, to where the old level is seen again, or to the end."""
-    poisoned: np.ndarray
+    poisoned: slice
     """Of those, the ones after a non-finite state that never healed."""
-    thrown_away: np.ndarray
+    thrown_away: Rows
     """``rows``, and what was discarded with them by going back to before the onset."""
 
 
-def spoiled(run: Run, incident: Incident, counted: tuple[Severity, ...] = GRAVE) -> Damage | None:
-    """Return what an incident spoiled; None where it spoiled no training.
+class Damages:
+    """Says what the incidents of one run spoiled; each in time that does not grow with the run."""
 
-    A run that slowed down spoiled nothing, and neither did a warning: what is not at least an
-    error may be worth a look, but the steps were not lost by it; ``counted`` says otherwise.
-    """
-    if STATISTIC in incident.tags or incident.severity not in counted:
-        return None
-    steps = run.frame["step"].to_numpy()
-    own = run.frame["attempt"].to_numpy() == incident.attempt
-    discarded = run.frame["discarded"].to_numpy()
-    none = np.zeros(len(steps), bool)
-    if incident.family == "restarts":
-        rows = own & discarded
-        return Damage(rows=none, poisoned=none, thrown_away=rows) if rows.any() else None
-    if incident.family in ("speed", "schedule"):
-        return None
-    metrics = {f.metric for f in incident.findings}
-    if incident.family == "numerics" and not metrics & TRAINED:
-        return None
-    end = incident.recovered
-    if end is None:
-        end = _level_seen_again(run, incident)
-    ahead = own & (steps <= (steps.max() if end is None else end))
-    rows = ahead & (steps > onset(incident))
-    poisoned = none
-    broken = [
-        f.first for f in incident.findings if f.metric in TRAINED and not np.isfinite(f.value)
-    ]
-    if broken and incident.recovered is None:
-        poisoned = ahead & (steps >= min(broken))
-        rows |= poisoned
-    thrown = rows
-    if incident.ending == "rolled-back":
-        thrown = rows | (own & discarded)
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._steps = run.frame["step"].to_numpy()
+        self._attempts = run.frame["attempt"].to_numpy()
+        self._discarded = run.frame["discarded"].to_numpy()
+        parts = signals(run, "loss") if run.has("loss") else []
+        self._losses = {s.attempt: s for s in parts}
+
+    def of(self, incident: Incident, counted: tuple[Severity, ...] = GRAVE) -> Damage | None:
+        """Return what an incident spoiled; None where it spoiled no training.
+
+        A run that slowed down spoiled nothing, and neither did a warning: what is not at least
+        an error may be worth a look, but the steps were not lost by it; ``counted`` says
+        otherwise.
+        """
+        if STATISTIC in incident.tags or incident.severity not in counted:
+            return None
+        start, stop = np.searchsorted(self._attempts, [incident.attempt, incident.attempt + 1])
+        steps = self._steps[start:stop]
+        redone = slice(int(start + np.searchsorted(self._discarded[start:stop], 1)), int(stop))
+        if incident.family == "restarts":
+            return _damage(slice(0, 0), slice(0, 0), redone) if _size(redone) else None
+        if incident.family in ("speed", "schedule"):
+            return None
+        metrics = {f.metric for f in incident.findings}
+        if incident.family == "numerics" and not metrics & TRAINED:
+            return None
+        end = incident.recovered
+        if end is None:
+            end = self._level_seen_again(incident)
+        last = len(steps) if end is None else int(np.searchsorted(steps, end, side="right"))
+        first = int(np.searchsorted(steps, onset(incident), side="right"))
+        broken = [
+            f.first for f in incident.findings if f.metric in TRAINED and not np.isfinite(f.value)
+        ]
+        poisoned = slice(0, 0)
+        if broken and incident.recovered is None:
+            begun = int(np.searchsorted(steps, min(broken)))
+            poisoned = slice(int(start) + begun, int(start) + max(begun, last))
+            first = min(first, begun)
+        rows = slice(int(start) + first, int(start) + max(first, last))
+        rolled_back = incident.ending == "rolled-back"
+        return _damage(rows, poisoned, redone if rolled_back else slice(0, 0))
+
+    def _level_seen_again(self, incident: Incident) -> int | None:
+        """Return the step at which the loss is back where it was before the onset, however late.
+
+        A falling loss that leapt to a higher basin comes down again in time: what was lost is
+        the way back, not the rest of the run.
+        """
+        signal = self._losses.get(incident.attempt)
+        if incident.family != "numerics" or signal is None:
+            return None
+        start = int(np.searchsorted(signal.steps, incident.first))
+        before = np.concatenate([signal.inherited, signal.values[max(0, start - WINDOW) : start]])
+        before = before[np.isfinite(before)][-SHORT:]
+        if not len(before):
+            return None
+        after = max(start, int(np.searchsorted(signal.steps, incident.last, side="right")))
+        first = _first_back(signal.values[after:], float(np.median(before)))
+        return None if first is None else int(signal.steps[after + first])
+
+
+def _damage(rows: slice, poisoned: slice, redone: slice) -> Damage:
+    """Put stretches together; what was redone begins within the rows or after them."""
+    if not _size(redone):
+        thrown: Rows = (rows,) if _size(rows) else ()
+    elif not _size(rows):
+        thrown = (redone,)
+    elif redone.start <= rows.stop:
+        thrown = (slice(min(rows.start, redone.start), max(rows.stop, redone.stop)),)
+    else:
+        thrown = (rows, redone)
     return Damage(rows=rows, poisoned=poisoned, thrown_away=thrown)
+
+
+def _size(rows: slice) -> int:
+    return max(0, int(rows.stop) - int(rows.start))
+
+
+def is_empty(rows: slice) -> bool:
+    """Say whether a stretch holds no row."""
+    return not _size(rows)
 
 
 def onset(incident: Incident) -> Step:
@@ -98,30 +152,6 @@ def went_nonfinite(run: Run) -> np.ndarray:
                 rows = np.arange(len(marked)) >= signal.rows[after]
                 marked |= rows & (attempt == signal.attempt)
     return marked
-
-
-def _level_seen_again(run: Run, incident: Incident) -> int | None:
-    """Return the step at which the loss is back where it was before the onset, however late.
-
-    A falling loss that leapt to a higher basin comes down again in time: what was lost is the
-    way back, not the rest of the run.
-    """
-    if incident.family != "numerics" or not run.has("loss"):
-        return None
-    for signal in signals(run, "loss"):
-        if signal.attempt != incident.attempt:
-            continue
-        start = int(np.searchsorted(signal.steps, incident.first))
-        before = np.concatenate([signal.inherited, signal.values[:start]])
-        before = before[np.isfinite(before)][-SHORT:]
-        if not len(before):
-            return None
-        level = float(np.median(before))
-        after = max(start, int(np.searchsorted(signal.steps, incident.last, side="right")))
-        ahead = signal.values[after:]
-        first = _first_back(ahead, level)
-        return None if first is None else int(signal.steps[after + first])
-    return None
 
 
 def _first_back(values: np.ndarray, level: float) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from stabcli.attempts import mark_discarded
 from stabcli.cost import Cost, CostReport, cost_of_rows
-from stabcli.damage import onset, spoiled
+from stabcli.damage import Damages, onset
 from stabcli.errors import SettingError
 from stabcli.incidents import Incident
 from stabcli.ledger import ledger
@@ -201,14 +201,16 @@ def _replay(
     needed: set[Trip] = set()
     bounded: list[Bounded] = []
     hurt = np.zeros(run.frame.height, bool)
+    damages = Damages(run)
     for index, incident in enumerate(incidents):
-        damage = spoiled(run, incident)
-        if damage is None or not damage.thrown_away.any() or incident.family == "restarts":
+        damage = damages.of(incident)
+        if damage is None or not damage.thrown_away or incident.family == "restarts":
             continue
-        hurt |= damage.thrown_away
-        steps = view.steps[damage.thrown_away]
+        for stretch in damage.thrown_away:
+            hurt[stretch] = True
+        last = max(int(view.steps[stretch].max()) for stretch in damage.thrown_away)
         own = [t for t in trips if t.attempt == incident.attempt]
-        inside = [t for t in own if incident.first <= t.step <= int(steps.max())]
+        inside = [t for t in own if incident.first <= t.step <= last]
         needed.update(inside)
         bounded.append(
             _bounded(view, incident, index, cost.incidents[index], inside, policy, damage.rows)
@@ -263,7 +265,7 @@ def _bounded(
     actual: Cost,
     trips: Sequence[Trip],
     policy: Policy,
-    rows: np.ndarray,
+    rows: slice,
 ) -> Bounded:
     """Say what a policy would have made of one incident."""
     trip = trips[0] if trips else None
@@ -272,7 +274,8 @@ def _bounded(
     here: Cost | None = None
     every = policy.checkpoint_every or _every(view)
     if trip is not None and policy.kind == "stop":
-        until = rows & (view.steps <= trip.step + policy.delay)
+        until = np.zeros(len(view.steps), bool)
+        until[rows] = view.steps[rows] <= trip.step + policy.delay
         at_most = here = _priced(view, cost_of_rows(view.book, until))
     elif trip is not None and policy.kind == "roll-back" and every is not None:
         late = max(0, trip.step + policy.delay - start)

@@ -20,6 +20,10 @@ NEWEST = 200
 """Checkpoints looked at, the newest first."""
 
 
+_Grave = tuple[list[Incident], np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Incidents, and of each first step, last step, attempt, and the end of an attempt gone bad."""
+
+
 class Rollback:
     """What plans are made from: checkpoints, the run's end, the price of a step."""
 
@@ -35,6 +39,8 @@ class Rollback:
         self.tokens_per_step = _each(book.tokens, book.steps)
         seconds = _each(book.gpu_seconds, book.steps)
         self.gpu_hours_per_step = None if seconds is None else seconds / HOUR
+        self._ends = {a.attempt: a.last_step for a in run.attempts}
+        self._grave = self._all_grave(incidents)
 
     @property
     def begins_at_once(self) -> bool:
@@ -43,23 +49,36 @@ class Rollback:
 
     def end(self, attempt: int) -> Step:
         """Return the last step of an attempt."""
-        return int(self.steps[self.attempts == attempt].max())
+        return self._ends[attempt]
 
     def stable(self, step: Step, before: Incident) -> bool:
         """Say whether weights of ``step`` can be trusted to go on from."""
-        for i in self.incidents:
-            if i is before or STATISTIC in i.tags or i.family in ("speed", "schedule", "restarts"):
-                continue
-            if SEVERITIES.index(i.severity) < SEVERITIES.index("warning"):
-                continue
-            if i.attempt > before.attempt:
-                continue
-            over = i.recovered if i.recovered is not None else i.last
-            if i.recovered is None and went_bad(i) and i.attempt == before.attempt:
-                over = self.end(i.attempt)
-            if i.first <= step and over > step - QUIET:
-                return False
-        return True
+        grave, first, over, attempt, bad_to = self._grave
+        if not len(grave):
+            return True
+        until = np.where(attempt == before.attempt, np.maximum(over, bad_to), over)
+        near = (attempt <= before.attempt) & (first <= step) & (until > step - QUIET)
+        return not any(grave[i] is not before for i in np.flatnonzero(near).tolist())
+
+    def _all_grave(self, incidents: Sequence[Incident]) -> _Grave:
+        """Return the incidents after which weights are in doubt, and how long each is."""
+        grave = [
+            i
+            for i in incidents
+            if STATISTIC not in i.tags
+            and i.family not in ("speed", "schedule", "restarts")
+            and SEVERITIES.index(i.severity) >= SEVERITIES.index("warning")
+        ]
+        ends = {a: self.end(a) for a in {i.attempt for i in grave}}
+        over = [i.last if i.recovered is None else i.recovered for i in grave]
+        bad = [ends[i.attempt] if i.recovered is None and went_bad(i) else -1 for i in grave]
+        return (
+            grave,
+            np.array([i.first for i in grave], np.int64),
+            np.array(over, np.int64),
+            np.array([i.attempt for i in grave], np.int64),
+            np.array(bad, np.int64),
+        )
 
     def checkpoint(self, latest: Step, before: Incident) -> tuple[Step, bool] | None:
         """Return the newest stable step not after ``latest``, and whether it was saved.
@@ -93,18 +112,6 @@ class Rollback:
             gpu_hours=None if hours is None else hours * steps,
             usd=None if hours is None or price is None else hours * steps * price,
         )
-
-
-def _saved(run: Run) -> np.ndarray | None:
-    """Return the steps at which checkpoints were saved, in order; None where nothing says."""
-    listed = run.facts.get("checkpoints")
-    if listed is not None and isinstance(listed.value, tuple):
-        return np.array(sorted(listed.value), np.int64)
-    every = run.fact("checkpoint_every")
-    if every:
-        last = int(run.frame["step"].max())  # type: ignore[arg-type]
-        return np.arange(every, last + 1, every).astype(np.int64)
-    return None
 
 
 def _each(values: np.ndarray | None, steps: np.ndarray) -> float | None:
