@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.4", "numpy>=1.26", "transformers>=5.0", "tokenizers>=0.20", "stabcli"]
+# dependencies = ["torch>=2.4", "numpy>=1.26", "transformers>=5.0", "tokenizers>=0.20"]
 # ///
 """A small Llama in training meets a batch full of names it never saw, and the recorder is there.
 
@@ -17,15 +17,17 @@ import json
 import math
 import random
 import shutil
+import sys
 
 import numpy as np
 import torch
-from places import EPOCH, dump, out_path
+from places import EPOCH, SAMPLES, dump, out_path
 from tiny_gpt import determined
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
+sys.path.append(str(SAMPLES.parent))
 from stabcli.record import Recorder
 
 SEED = 1234

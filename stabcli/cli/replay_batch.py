@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 
 from stabcli.cli._arguments import choose
 from stabcli.cli._output import colour, new_file, plain_ascii, put, width
-from stabcli.errors import ReplayError, SettingError
+from stabcli.errors import ReplayError, SettingError, StabError
 
 if TYPE_CHECKING:
     from stabcli.replay.choosing import Request
@@ -114,7 +115,16 @@ def replay_batch(
     )
     if plan:
         return _plan(request)
-    written = _written(_run(request), format_)
+    first = os.environ.get("RANK", "0") == "0"  # under torchrun the first process speaks for all
+    try:
+        account = _run(request)
+    except StabError:
+        if first:
+            raise
+        return 2
+    if not first:
+        return 0
+    written = _written(account, format_)
     if output is None:
         put(written)
     else:
@@ -164,7 +174,7 @@ def _run(request: Request) -> dict[str, Any]:
     from stabcli.replay.session import run
 
     def tell(line: str) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and os.environ.get("RANK", "0") == "0":
             print(f"stabcli: {line}", file=sys.stderr, flush=True)
 
     return run(request, tell)

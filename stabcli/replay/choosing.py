@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stabcli.errors import ReplayError
+from stabcli.errors import LogError, ReplayError
 from stabcli.replay.batch import Batch
 from stabcli.replay.data import DataSet, open_data, parse_spec
 from stabcli.replay.load_batches import dumps_in, load_batches
@@ -51,6 +51,8 @@ class Chosen:
     controls: tuple[Recorded, ...]
     log: Log
     notes: tuple[str, ...] = ()
+    usual: Mapping[str, float] = field(default_factory=dict)
+    """What the scan expected, by metric."""
     recorded: bool = False
     """Whether whoever trained wrote step and batch down together."""
     neighbours: tuple[Recorded, ...] = ()
@@ -134,7 +136,7 @@ def _incident(request: Request) -> Chosen:
             f" {', '.join(f'{i.first}..{i.last}' for i in incidents[:4])}, batches of"
             f" {_steps(recorded)}"
         )
-    log = _log_of(request, incident)
+    log, unread = _log_of_incident(request, incident)
     kept = {id(r) for r in inside}
     clean = [
         r for r in recorded
@@ -143,8 +145,8 @@ def _incident(request: Request) -> Chosen:
     ]  # fmt: skip
     note = f"incident {incident.rule}, steps {incident.first:,} to {incident.last:,}"
     return Chosen(
-        flagged=tuple(inside), controls=tuple(clean), log=log, notes=(note,),
-        recorded=all(r.flagged is not None for r in inside),
+        flagged=tuple(inside), controls=tuple(clean), log=log, notes=(note, *unread),
+        usual=incident.expected, recorded=all(r.flagged is not None for r in inside),
     )  # fmt: skip
 
 
@@ -152,12 +154,14 @@ def _within(batch: Batch, incident: Flagged) -> bool:
     return batch.step is not None and incident.first <= batch.step <= incident.last
 
 
-def _log_of(request: Request, incident: Flagged | None = None) -> Log:
-    if request.log:
-        return read_log(request.log)
-    if incident is not None and Path(incident.source).exists():
-        return read_log([incident.source])
-    return Log()
+def _log_of_incident(request: Request, incident: Flagged) -> tuple[Log, tuple[str, ...]]:
+    """The log given, or the one that was scanned where it still is there."""
+    if request.log or not Path(incident.source).exists():
+        return (read_log(request.log) if request.log else Log()), ()
+    try:
+        return read_log([incident.source]), ()
+    except LogError as error:
+        return Log(), (f"the scanned log was not read again: {error}",)
 
 
 def _from_data(request: Request) -> Chosen:
@@ -169,7 +173,7 @@ def _from_data(request: Request) -> Chosen:
     spec = parse_spec(request.data)
     data = open_data(spec)
     order = order_of(spec, data)
-    log = _log_of(request)
+    log = read_log(request.log) if request.log else Log()
     start = spec.whole("first", 1)
     before = [s for s in range(first - 1, start - 1, -1) if s in log.loss][:NEIGHBOURS]
     after = [s for s in range(last + 1, last + 1 + NEIGHBOURS) if s in log.loss]

@@ -73,7 +73,7 @@ class Plan:
 
 def plan(
     stored: Stored, config: Any, *, rows: int, length: int, references: int,
-    dtype: torch.dtype, device: str, base: Stored | None = None,
+    dtype: torch.dtype, device: str, base: Stored | None = None, world: int = 1,
 ) -> Plan:  # fmt: skip
     """Work out what a replay takes, from names and shapes alone.
 
@@ -86,6 +86,7 @@ def plan(
         dtype: Type the weights are loaded as.
         device: Where the model will stand.
         base: What an adapter sits on.
+        world: Processes the weights are spread over.
     """
     parameters = stored.parameters + (base.parameters if base else 0)
     wide = torch.empty((), dtype=dtype).element_size()
@@ -99,8 +100,8 @@ def plan(
     token = kept * wide + vocabulary * (3 * wide)
     return Plan(
         parameters=parameters,
-        weights=parameters * wide,
-        gradients=2 * trained * wide,
+        weights=parameters * wide // world,
+        gradients=2 * trained * wide // world,
         sequence=length * token,
         available=free(device),
         rows=rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,27 +13,38 @@ BETAS = (0.9, 0.95)
 """Adam's decay rates where the state does not say."""
 
 
-def adam_of(model: nn.Module, state: Any) -> tuple[torch.optim.AdamW | None, str]:
-    """Make Adam of the model's parameters with the state it had.
+Moments = Mapping[str, Mapping[str, Any]]
+"""Adam's state of each parameter, by its name."""
+
+
+def moments_of(model: nn.Module, state: Any) -> tuple[Moments, str]:
+    """Find the state of each trained parameter.
 
     Args:
         model: The model, with the parameters that were trained.
         state: An optimizer's ``state_dict()``, or moments by parameter name; None = none.
 
     Returns:
-        The optimizer, or None and why there is none.
+        The moments, or nothing and why there is nothing.
     """
     if state is None:
-        return None, "the checkpoint has no optimizer state"
-    trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        return {}, "the checkpoint has no optimizer state"
+    trained = _trained(model)
     try:
-        found = _by_name(trained, state) if "state" not in state else _by_number(trained, state)
+        found = _by_number(trained, state) if "state" in state else _by_name(trained, state)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError):
-        found = None
+        found = {}
     if not found:
-        return None, "the optimizer state is not Adam's, or of other parameters"
-    groups = state.get("param_groups") if "state" in state else None
-    first: dict[str, Any] = groups[0] if groups else {}
+        return {}, "the optimizer state is not Adam's, or of other parameters"
+    lacking = [name for name, _ in trained if name not in found]
+    return (found, "") if not lacking else ({}, f"the optimizer state lacks {lacking[0]}")
+
+
+def adam_of(model: nn.Module, moments: Moments, state: Any) -> torch.optim.AdamW:
+    """Make Adam of the model's parameters, with the moments and the settings it had."""
+    groups = state.get("param_groups") if isinstance(state, Mapping) else None
+    first: Mapping[str, Any] = groups[0] if groups else {}
+    trained = _trained(model)
     adam = torch.optim.AdamW(
         [p for _, p in trained],
         lr=float(first.get("lr", 1e-4)),
@@ -42,14 +53,12 @@ def adam_of(model: nn.Module, state: Any) -> tuple[torch.optim.AdamW | None, str
         weight_decay=float(first.get("weight_decay", 0.0)),
     )
     for name, parameter in trained:
-        moments = found.get(name)
-        if moments is None:
-            return None, f"the optimizer state lacks {name}"
+        own = moments[name]
         adam.state[parameter] = {
-            "step": torch.as_tensor(moments.get("step", 1000.0), dtype=torch.float32).reshape(()),
-            **{m: moments[m].to(parameter.device, torch.float32) for m in MOMENTS},
+            "step": torch.as_tensor(own.get("step", 1000.0), dtype=torch.float32).reshape(()),
+            **{m: own[m].to(parameter.device, torch.float32, copy=True) for m in MOMENTS},
         }
-    return adam, ""
+    return adam
 
 
 def _by_name(
@@ -111,5 +120,5 @@ def jumps(model: nn.Module, adam: torch.optim.AdamW, *, most: int = 5) -> list[t
     return sorted(found, key=lambda entry: -entry[1])[:most]
 
 
-def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((n, p) for n, p in model.named_parameters() if p.requires_grad)
+def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(n, p) for n, p in model.named_parameters() if p.requires_grad]

@@ -19,9 +19,11 @@ from stabcli.replay.checkpoint import DTYPES, Loaded, base_of, load, open_checkp
 from stabcli.replay.checkpoint_hf import hf_config
 from stabcli.replay.choosing import Chosen, Request, choose
 from stabcli.replay.controls import Calibration, calibrate
-from stabcli.replay.optimizer import adam_of, jumps
+from stabcli.replay.forward import embedding_of
+from stabcli.replay.optimizer import Moments, adam_of, jumps, moments_of
 from stabcli.replay.pieces import Recorded
 from stabcli.replay.probes import Grid, Probe, examined
+from stabcli.replay.processes import Group, together
 from stabcli.replay.state import LEVEL_TOLERANCE
 from stabcli.replay.stored import Stored
 from stabcli.replay.texts import Texts, beside
@@ -35,6 +37,9 @@ UNPROVEN: tuple[Kind, ...] = (
     "state-fault", "checkpoint-nonfinite", "number-format", "invalid-input", "label-fault",
 )  # fmt: skip
 """Verdicts that stand though clean batches are off the log's level: they say why, or need no model."""
+
+MOMENT_BYTES = 8
+"""Bytes a parameter of Adam's two moments in float32."""
 
 Tell = Callable[[str], None]
 """Takes a line of progress."""
@@ -62,11 +67,14 @@ def plan(request: Request) -> list[tuple[str, str]]:
         ReplayError: Something asked for does not exist or does not fit.
     """
     chosen, stored = choose(request), open_checkpoint(request.checkpoint)
-    made, _ = _plan(request, chosen, stored)
+    group = Group(device=memory.device_of(request.device))
+    made, _ = _plan(request, chosen, stored, group)
     return made.lines()
 
 
-def _plan(request: Request, chosen: Chosen, stored: Stored) -> tuple[memory.Plan, Any]:
+def _plan(
+    request: Request, chosen: Chosen, stored: Stored, group: Group
+) -> tuple[memory.Plan, Any]:
     if request.dtype not in DTYPES:
         raise ReplayError(f"--dtype {request.dtype}: one of {', '.join(DTYPES)}")
     base = base_of(stored, request.model)
@@ -77,7 +85,7 @@ def _plan(request: Request, chosen: Chosen, stored: Stored) -> tuple[memory.Plan
     made = memory.plan(
         stored, config, rows=first.sequences, length=first.length,
         references=len(chosen.controls), dtype=DTYPES[request.dtype],
-        device=memory.device_of(request.device), base=base,
+        device=group.device, base=base, world=group.world,
     )  # fmt: skip
     return made, config
 
@@ -101,44 +109,57 @@ def run(request: Request, tell: Tell) -> dict[str, Any]:
     Raises:
         ReplayError: It cannot be replayed.
     """
-    tell("reading the batches")
-    chosen = choose(request)
-    stored = open_checkpoint(request.checkpoint)
-    made, config = _plan(request, chosen, stored)
-    memory.check(made)
-    texts = (
-        Texts(request.tokenizer or beside(request.checkpoint)) if _wants(request) else Texts(None)
-    )
-    tell(f"loading {request.checkpoint}")
-    loaded = load(stored, model=request.model, dtype=DTYPES[request.dtype], device=made.device)
-    _fits_context(getattr(loaded.model, "config", config), chosen.flagged[0].batch)
-    older = _older(request, made)
-    with examined(loaded.model):
-        return _replayed(request, chosen, made, loaded, older, texts, tell)
+    with together(request.device) as group:
+        tell("reading the batches")
+        chosen = choose(request)
+        stored = open_checkpoint(request.checkpoint)
+        made, config = _plan(request, chosen, stored, group)
+        memory.check(made)
+        texts, note = _texts(request)
+        chosen = replace(chosen, notes=(*chosen.notes, *note))
+        tell(f"loading {request.checkpoint}")
+        loaded = _loaded(request, stored, group)
+        _fits_context(getattr(loaded.model, "config", config), chosen.flagged[0].batch)
+        older = None
+        if request.older is not None:
+            if group.world > 1:
+                raise ReplayError("--older: not under torchrun: compare in one process")
+            older = _loaded(request, open_checkpoint(request.older), group)
+        with examined(loaded.model):
+            return _replayed(request, chosen, made, loaded, older, texts, tell, group)
 
 
-def _wants(request: Request) -> bool:
-    return request.text or request.tokenizer is not None
+def _loaded(request: Request, stored: Stored, group: Group) -> Loaded:
+    dtype = DTYPES[request.dtype]
+    return load(stored, model=request.model, dtype=dtype, device=group.loads_on)
 
 
-def _older(request: Request, made: memory.Plan) -> Loaded | None:
-    if request.older is None:
-        return None
-    stored = open_checkpoint(request.older)
-    return load(stored, model=request.model, dtype=DTYPES[request.dtype], device=made.device)
+def _texts(request: Request) -> tuple[Texts, tuple[str, ...]]:
+    """The tokenizer asked for, or the checkpoint's own if it can be read."""
+    if request.tokenizer is not None:
+        return Texts(request.tokenizer), ()
+    try:
+        return Texts(beside(request.checkpoint)), ()
+    except ReplayError as error:
+        return Texts(None), (str(error).removeprefix("--"),)
 
 
 def _replayed(
     request: Request, chosen: Chosen, made: memory.Plan, loaded: Loaded, older: Loaded | None,
-    texts: Texts, tell: Tell,
+    texts: Texts, tell: Tell, group: Group,
 ) -> dict[str, Any]:  # fmt: skip
-    model = loaded.model
-    probe = Probe(model, made.micro_rows)
+    moments, why_no_adam = _moments(loaded, made)
+    table = embedding_of(loaded.model).weight
+    own = next((n for n, p in loaded.model.named_parameters() if p is table), "")
+    moment_VD = moments[own]["exp_avg_sq"] if own in moments else None
+    adam = None
+    if moments and (group.world > 1 or not _room(made)):
+        why_no_adam = "only the embedding's state: there is no room for all of it"
+    elif moments:
+        adam = adam_of(loaded.model, moments, loaded.stored.optimizer())
+    model = group.spread(loaded.model)
+    probe = group.probe(model, made.micro_rows)
     vocabulary(probe, chosen, texts)
-    adam, why_no_adam = adam_of(model, loaded.stored.optimizer())
-    moment_VD = None
-    if adam is not None and probe.table.weight in adam.state:
-        moment_VD = adam.state[probe.table.weight]["exp_avg_sq"]
     calibration = level = correlation = None
     controls = [r.batch for r in chosen.controls]
     if not loaded.nonfinite:
@@ -155,7 +176,7 @@ def _replayed(
         at = "" if recorded.batch.step is None else f" of step {recorded.batch.step:,}"
         tell(f"replaying the batch{at}")
         context = _context(chosen, recorded, loaded, older, texts, correlation)
-        passes = Probe(model, made.micro_rows)
+        passes = group.probe(model, made.micro_rows)
         verdict = replay(
             model, recorded.batch, controls, context=context, settings=settings,
             older=None if older is None else older.model, second_moment_VD=moment_VD,
@@ -170,6 +191,18 @@ def _replayed(
         level=level, correlation=correlation, cases=cases, steps=steps,
         no_adam=why_no_adam, vocabulary=probe.rows_V,
     )  # fmt: skip
+
+
+def _moments(loaded: Loaded, made: memory.Plan) -> tuple[Moments, str]:
+    """The optimizer's moments, where the checkpoint has them and memory can hold them."""
+    if MOMENT_BYTES * made.parameters > memory.SPARE * memory.free("cpu"):
+        return {}, "the optimizer state does not fit the memory"
+    return moments_of(loaded.model, loaded.stored.optimizer())
+
+
+def _room(made: memory.Plan) -> bool:
+    """Whether Adam fits beside the model; passes need what the plan says."""
+    return made.needed + MOMENT_BYTES * made.parameters < memory.SPARE * made.available
 
 
 def vocabulary(probe: Probe, chosen: Chosen, texts: Texts) -> None:
@@ -219,8 +252,10 @@ def _context(
         logged_grad_norm=_first(
             recorded.grad_norm, None if step is None else log.grad_norm.get(step)
         ),
-        usual_loss=_first(median(losses) if losses else None, usual_loss),
-        usual_grad_norm=_first(median(norms) if norms else None, usual_norm),
+        usual_loss=_first(median(losses) if losses else None, usual_loss, chosen.usual.get("loss")),
+        usual_grad_norm=_first(
+            median(norms) if norms else None, usual_norm, chosen.usual.get("grad_norm")
+        ),
         checkpoint_step=loaded.stored.step,
         older_step=None if older is None else older.stored.step,
         mapping_correlation=1.0 if chosen.recorded else correlation,

@@ -1,6 +1,7 @@
 """replay-batch from the command line: stories from recorder to verdict, formats, and bad input."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -214,6 +215,20 @@ def test_sharded_checkpoint_of_the_same_model(tmp_path, capsys):
     assert found["checkpoint"]["format"] == "dcp"
     assert {c["token_id"] for c in found["verdicts"][0]["culprits"]} == set(PLANTED)
     assert found["verdicts"][0]["texts"] == {}
+
+
+def test_torchrun_gives_the_verdict_of_one_process():
+    """Weights spread over two processes: the same IDs, told once."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
+               "-m", "stabcli", *SAMPLE, "--device", "cpu", "--references", "3", "--format", "json"]  # fmt: skip
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+
+    assert {c["token_id"] for c in found["verdicts"][0]["culprits"]} == set(PLANTED)
 
 
 BLOCKED = """
