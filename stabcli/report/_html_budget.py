@@ -14,7 +14,7 @@ FIXED_BYTES = 45_000
 """Bytes of the style, the script and what stands in every page."""
 STILL_BYTES = 45_000
 """Bytes of the still pictures of one run."""
-POINT_BYTES = 11
+POINT_BYTES = 12
 """Bytes of a point: its step, its value and now and then its line."""
 RUN_POINTS = (1500, 24_000)
 """Fewest and most points of one run; its charts share them."""

@@ -278,19 +278,16 @@ def _still(
     def across(step: float) -> float:
         return round(2 + (step - low) / max(1, high - low) * (width - 4), 1)
 
+    bands: dict[str, str] = {}
+    for m in marks:
+        if m.banded:
+            wide = max(2.0, across(m.last) - across(m.first))
+            outline = f"M{across(m.first):g},0h{wide:.4g}v{height:g}h-{wide:.4g}z"
+            bands[m.severity] = bands.get(m.severity, "") + outline
     shapes: list[Child] = [
-        el(
-            "rect",
-            x=across(m.first),
-            y=0,
-            width=max(2.0, round(across(m.last) - across(m.first), 1)),
-            height=height,
-            class_=f"band {m.severity}",
-            vector_effect=FINE,
-        )
-        for m in marks
-        if m.banded
-    ][:BOUNDARIES]
+        el("path", d=path, class_=f"band {severity}", vector_effect=FINE)
+        for severity, path in bands.items()
+    ]
     if len(kept):
         shown = np.clip(values[kept], -1e300, 1e300)
         logarithmic = _steep(values[kept])

@@ -18,11 +18,11 @@ from stabcli.run import Run
 from stabcli.units import number
 from stabcli.verdicts import Verdict
 
-CARDS = 40
+CARDS = 30
 """Incidents that are told one by one, the gravest."""
-LISTED = 200
+LISTED = 150
 """Incidents that have a line of their own and a mark in the charts."""
-EVIDENCE = 30
+EVIDENCE = 8
 """Findings of one incident that are listed."""
 
 
