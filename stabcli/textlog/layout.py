@@ -80,8 +80,8 @@ class Layout:
     """That field."""
     spans: tuple[_Span, ...]
     fields: tuple[_Field, ...]
-    empty: tuple[int, ...]
-    """Fields that hold nothing."""
+    empty: tuple[tuple[int, str], ...]
+    """Fields that hold nothing, with the blanks in them."""
 
     def read(self, data: bytes, lines: int) -> Found | None:
         """Read the lines of a chunk that look like this; None where none can be told apart.
@@ -112,7 +112,9 @@ class Layout:
         fits += [head.str.len_bytes() == len(self.text), beyond.is_null()]
         for field in self.fields:
             _field_of(table[str(field.at)], field, values, fits)
-        fits += [pl.col(str(i)).fill_null("").str.strip_chars(" ") == "" for i in self.empty]
+        for i, blank in self.empty:
+            text = pl.col(str(i))
+            fits.append(text == blank if blank else text.is_null() | (text == ""))
         made = table.select(*values.values(), pl.all_horizontal(fits).alias("@fits"))
         good = made["@fits"].fill_null(value=False)
         for column in values:
@@ -129,10 +131,19 @@ class Layout:
         text = pl.col(str(self.head))
         values: dict[str, pl.Expr] = {}
         fits: list[pl.Expr] = []
+        end = len(self.text)
         at = 0
-        for i, span in enumerate((*self.spans, _Span(len(self.text), len(self.text), None))):
+        for i, span in enumerate((*self.spans, _Span(end, end, None))):
+            if span.column == TOTAL:  # hardly ever changes: a literal like what stands around it
+                total = float(self.text[span.start : span.stop])
+                values[TOTAL] = pl.repeat(total, pl.len(), dtype=pl.Float64).alias(TOTAL)
+                continue
             between = self.text[at : span.start]
-            if between:
+            if between and at == 0:
+                fits.append(text.str.starts_with(between))
+            elif between and span.start == end:
+                fits.append(text.str.ends_with(between))
+            elif between:
                 fits.append(text.str.slice(at, len(between)) == between)
             at = span.stop
             if span.start == span.stop:
@@ -141,11 +152,15 @@ class Layout:
             name = span.column or f"@_{i}"
             if span.column == WALL:
                 values[name] = _times(part, self.text[span.start : span.stop]).alias(name)
+            elif span.column == "step":
+                digits = part.str.strip_chars_start(" ").cast(pl.UInt64, strict=False)
+                values[name] = digits.cast(pl.Float64).alias(name)
+                signed = part if "+" in self.text else text
+                fits.append(~signed.str.contains("+", literal=True))
             else:
                 values[name] = part.str.strip_chars_start(" ").cast(pl.Float64, strict=False)
                 values[name] = values[name].alias(name)
-                whole = span.column in ("step", TOTAL)
-                fits.append(part.str.contains(r"^ *\d+$" if whole else r"^ *\d[\d.]*$"))
+                fits.append(part.str.contains(r"^ *\d[\d.]*$"))
         return values, fits
 
 
@@ -205,12 +220,12 @@ def learn(learnt: Learnt, separator: str) -> Layout | None:
     if spans is None:
         return None
     fields: list[_Field] = []
-    empty: list[int] = []
+    empty: list[tuple[int, str]] = []
     for i, text in enumerate(texts):
         if i == head:
             continue
         if not text.strip():
-            empty.append(i)
+            empty.append((i, text))
             continue
         if i not in learnt.pairs:
             return None

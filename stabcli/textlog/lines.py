@@ -90,8 +90,8 @@ class Parser:
                 continue
             if not (torn and head.end(name) == part[1] and _may_be_cut(value)):
                 self._take(row, line.names.get(name, name), spelt, value)
-        for column, spelt in self._named(line, head, part, torn=torn):
-            self._take(row, column, spelt, number(spelt))
+        for column, spelt, value in self._named(line, head, part, torn=torn):
+            self._take(row, column, spelt, value)
         if not row or ("step" not in steps and line.step == "own"):
             return None
         return {**steps, **row}
@@ -105,17 +105,19 @@ class Parser:
 
     def _named(
         self, line: Line, head: re.Match[str], part: tuple[int, int], *, torn: bool
-    ) -> Iterator[tuple[str, str]]:
-        """Yield column and spelt value of every pair."""
+    ) -> Iterator[tuple[str, str, float | None]]:
+        """Yield column, value as spelt, and value of every pair."""
         text = head.string
         self._pairs = {}
         if line.pairs is not None:
             for pair in line.pairs.finditer(text, head.end(), part[1]):
-                if torn and pair.end("value") == part[1] and _may_be_cut(number(pair["value"])):
+                spelt = pair["value"]
+                value = number(spelt)
+                if torn and pair.end("value") == part[1] and _may_be_cut(value):
                     continue
                 column = _column(line, pair["name"])
                 if column is not None:
-                    yield column, pair["value"]
+                    yield column, spelt, value
         if line.separator is None:
             return
         at = 0
@@ -136,7 +138,7 @@ class Parser:
             text_only = value is None and not is_missing(spelt)
             self._pairs[i] = text[begin : found.end("before")], None if text_only else column, spelt
             if column is not None:
-                yield column, spelt
+                yield column, spelt, value
 
     def _learnt(self, line: Line, head: re.Match[str], peeled: Peeled, text: str) -> Learnt:
         spans = {

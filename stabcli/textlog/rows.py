@@ -37,37 +37,31 @@ class Rows:
         self.seen.update(row)
 
     def close_chunk(self, found: Found | None, first: int, kind: int) -> None:
-        """Append the rows of a chunk: those read at once, then those read one by one.
-
-        The order of lines is made good in the end, by their numbers.
-        """
+        """Append the rows of a chunk, those read at once and those read one by one, in order."""
+        parts: list[pl.DataFrame] = []
         if found is not None and len(found.at):
-            height = len(found.at)
-            made = dict(found.columns)
-            made[LINE] = pl.Series(LINE, found.at + first, dtype=pl.Int64).cast(pl.Float64)
-            made[KIND] = pl.Series([float(kind)]).new_from_index(0, height)
-            self.columns.add(made, height)
-            self.seen.update(made)
+            made = [series.alias(name) for name, series in found.columns.items()]
+            made.append(pl.Series(LINE, found.at + first, dtype=pl.Int64))
+            made.append(pl.Series(KIND, np.full(len(found.at), float(kind))))
+            parts.append(pl.DataFrame(made))
+            self.seen.update(found.columns)
         if self.waiting:
             names = dict.fromkeys(name for row in self.waiting for name in row)
-            self.columns.add(
-                {
-                    name: pl.Series(name, [row.get(name) for row in self.waiting], pl.Float64)
-                    for name in names
-                },
-                len(self.waiting),
-            )
+            types = {name: pl.Int64() if name == LINE else pl.Float64() for name in names}
+            columns = {name: [row.get(name) for row in self.waiting] for name in names}
+            columns[LINE] = [int(row[LINE]) for row in self.waiting]
+            parts.append(pl.DataFrame(columns, schema=types))
             self.waiting.clear()
+        if not parts:
+            return
+        table = parts[0]
+        if len(parts) == 2:  # here, where it is small, rather than once for all of the log
+            table = pl.concat(parts, how="diagonal").sort(LINE, maintain_order=True)
+        self.columns.add({s.name: s for s in table.get_columns()}, table.height)
 
     def frame(self) -> pl.DataFrame:
         """Return all rows in the order of their lines."""
-        table = self.columns.frame(set(), [])
-        if not table.height:
-            return table
-        table = table.with_columns(pl.col(LINE).cast(pl.Int64))
-        if not table[LINE].is_sorted():
-            table = table.sort(LINE, maintain_order=True)
-        return table
+        return self.columns.frame(set(), [])
 
 
 def filled_steps(frame: pl.DataFrame, backwards: set[int]) -> pl.DataFrame:
