@@ -116,11 +116,11 @@ def _number(value: Any, *, counts: bool) -> float | None:
 
 
 def looked(d: Diagnosis) -> Criterion | None:
-    """Say that a run could not be judged where no rule could look."""
-    if d.checked:
+    """Say that a run could not be judged where too few rules could look."""
+    if not d.cannot_judge:
         return None
     why = "; ".join(dict.fromkeys(s.why for s in d.skipped)) or "no rule was chosen"
-    return Criterion(name="rules", status="unknown", text=f"no rule could look: {why}")
+    return Criterion(name="rules", status="unknown", text=f"{d.cannot_judge}: {why}")
 
 
 def required(d: Diagnosis, name: str) -> Criterion:

@@ -35,13 +35,21 @@ class Diagnosis:
     """The presets the rules were taken from; empty where rules were named one by one."""
 
     @property
-    def judged(self) -> bool:
-        """Say whether any rule looked whose silence says something of the run's health.
+    def cannot_judge(self) -> str | None:
+        """Why nothing can be said of the run's health; None where something can.
 
-        Looking for NaN alone, which every row allows, does not, unless it was asked for.
+        Something can where anything above a notice was found, or a rule looked whose silence
+        tells something. Looking for NaN alone, which any row allows, does not, unless only that
+        was asked for.
         """
-        looked = [r for r in rules if r.name in self.checked]
-        return any(r.judges for r in looked) or (bool(looked) and not self.presets)
+        if not self.checked:
+            return "no rule could look"
+        if not self.presets or self.worst not in (None, "notice"):
+            return None
+        if any(r.judges for r in rules if r.name in self.checked):
+            return None
+        rows = f"{self.run.frame.height:,} row" + ("s" if self.run.frame.height != 1 else "")
+        return f"too little to judge by: {rows}, and only {', '.join(self.checked)} could look"
 
     @property
     def worst(self) -> Severity | None:

@@ -75,7 +75,7 @@ def show(
     failed = found.failed if found else ()
     verdicts = tuple(judge(d, gate) for d in diagnoses) if gate else ()
     lines = [*(remarks or ()), *(idle(gate.ignores, verdicts) if gate and diagnoses else ())]
-    unread = bool(failed) or not diagnoses or not all(d.checked for d in diagnoses)
+    unread = bool(failed) or not diagnoses or any(d.cannot_judge for d in diagnoses)
     status = exit_status(verdicts, unread=unread)
     outcome = Outcome(
         diagnoses=tuple(diagnoses),
@@ -89,6 +89,6 @@ def show(
     for line in (*lines, *failed):
         complain(line)
     for diagnosis in diagnoses:
-        if not diagnosis.checked:
-            complain(f"{diagnosis.run.source}: no rule could look: see what each of them needs")
+        if why := diagnosis.cannot_judge:
+            complain(f"{diagnosis.run.source}: {why}: see what each rule needs")
     return status if deliver(outcome, shown_as, wanted or ()) else CANNOT_JUDGE

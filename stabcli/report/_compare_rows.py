@@ -105,7 +105,7 @@ def incidents(side: Side) -> str:
     ]
     if counts:
         return ", ".join(counts)
-    return "none" if side.diagnosis.checked else "no rule could look"
+    return side.diagnosis.cannot_judge or "none"
 
 
 def _wasted(side: Side) -> str:

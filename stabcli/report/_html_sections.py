@@ -21,8 +21,8 @@ def verdict(d: Diagnosis) -> tuple[str, str]:
     """Return a word for the state of a run, and the sentence that goes with it."""
     looked = _words.plural(len(d.checked), "rule")
     blind = f"; {len(d.skipped)} could not look" if d.skipped else ""
-    if not d.checked:
-        return "cannot judge", "No rule could look: what each of them needs stands below."
+    if d.cannot_judge:
+        return "cannot judge", f"{d.cannot_judge}: what each rule needs stands below."
     if d.worst in (None, "notice"):
         count = len(d.incidents)
         what = f"nothing above notice ({_words.plural(count, 'notice')})" if count else "nothing"

@@ -29,11 +29,9 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
     found = [_line(f) for i in diagnosis.incidents for f in i.findings]
     if not found:
         looked = len(diagnosis.checked)
-        found = [
-            f"nothing found by {looked} rule{'' if looked == 1 else 's'}"
-            if looked
-            else "cannot judge: no rule could look"
-        ]
+        found = [f"nothing found by {looked} rule{'' if looked == 1 else 's'}"]
+    if diagnosis.cannot_judge:
+        found = [f"cannot judge: {diagnosis.cannot_judge}"]
     skipped = [f"skipped   {s.rule:<20} {printable(s.why)}" for s in diagnosis.skipped]
     return found + skipped
 

@@ -31,7 +31,7 @@ def console(outcome: Outcome, screen: Screen) -> str:
     page = Page(screen)
     several = len(outcome.diagnoses) > 1
     for index, diagnosis in enumerate(outcome.diagnoses):
-        if len(outcome.diagnoses) > COMPACT and diagnosis.checked and _healthy(diagnosis):
+        if len(outcome.diagnoses) > COMPACT and not diagnosis.cannot_judge and _healthy(diagnosis):
             page.line(_verdict(diagnosis))
             continue
         if index:
@@ -74,8 +74,8 @@ def _verdict(d: Diagnosis) -> Text:
     name = _words.short(d.run.name)
     looked = _words.plural(len(d.checked), "rule")
     blind = f", {len(d.skipped)} could not look" if d.skipped else ""
-    if not d.checked:
-        return Text(f"CANNOT JUDGE  {name}: no rule could look", style="bold red")
+    if d.cannot_judge:
+        return Text(f"CANNOT JUDGE  {name}: {d.cannot_judge}", style="bold red")
     if _healthy(d):
         text = Text("fine", style="bold green")
         notices = len(d.incidents)
@@ -179,8 +179,8 @@ def _summary(outcome: Outcome) -> Text:
         n = sum(d.worst == severity for d in outcome.diagnoses)
         if n and severity != "notice":
             counts.append(f"{n} {severity}")
-    fine = sum(_healthy(d) and bool(d.checked) for d in outcome.diagnoses)
-    blind = sum(not d.checked for d in outcome.diagnoses)
+    fine = sum(_healthy(d) and not d.cannot_judge for d in outcome.diagnoses)
+    blind = sum(bool(d.cannot_judge) for d in outcome.diagnoses)
     if fine:
         counts.append(f"{fine} fine")
     if blind:

@@ -32,9 +32,9 @@ def github(outcome: Outcome, screen: Screen) -> str:
                 lines.append(_command("error", where, title, f"{d.run.name}: {c.text}"))
     if not outcome.verdicts:
         lines += [
-            _command("error", None, "stabcli", f"{d.run.name}: no rule could look")
+            _command("error", None, "stabcli", f"{d.run.name}: {d.cannot_judge}")
             for d in outcome.diagnoses
-            if not d.checked
+            if d.cannot_judge
         ]
     for t in gravest(outcome):
         title = f"stabcli: {t.incident.rule}"

@@ -42,8 +42,8 @@ def gitlab(outcome: Outcome, screen: Screen) -> str:
                 issues.append(
                     _issue(c.name, level, said, where, fingerprint(d, c.name, outcome.base))
                 )
-        if not criteria and not d.checked:
-            said = f"{d.run.name}: no rule could look"
+        if not criteria and d.cannot_judge:
+            said = f"{d.run.name}: {d.cannot_judge}"
             issues.append(
                 _issue("rules", "blocker", said, where, fingerprint(d, "rules", outcome.base))
             )

@@ -76,7 +76,7 @@ def _shared(found: Sequence[Diagnosis], points: Sequence[int]) -> list[int]:
 
 
 def _healthy(d: Diagnosis) -> bool:
-    return bool(d.checked) and d.worst in (None, "notice")
+    return not d.cannot_judge and d.worst in (None, "notice")
 
 
 def _title(found: Sequence[Diagnosis]) -> str:

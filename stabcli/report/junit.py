@@ -53,8 +53,8 @@ def _suite(outcome: Outcome, index: int) -> ET.Element:
             kind = {"fail": "failure", "unknown": "error", "skipped": "skipped"}[c.status]
             _tell(case, kind, c.text, c.name)
         cases.append(case)
-    if verdict is None and not d.checked:
-        _tell(blind := _case("stabcli.check", "rules"), "error", "no rule could look", "rules")
+    if verdict is None and d.cannot_judge:
+        _tell(blind := _case("stabcli.check", "rules"), "error", d.cannot_judge, "rules")
         cases.append(blind)
     skipped = {s.rule: s.why for s in d.skipped}
     for rule in sorted({*d.checked, *skipped, *found}):

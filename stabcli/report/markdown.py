@@ -52,7 +52,7 @@ def _overview(outcome: Outcome) -> list[str]:
 def _title(d: Diagnosis, verdict: Verdict | None) -> str:
     if verdict is not None:
         return f"{MARKS[verdict.status]} {TITLES[verdict.status]}"
-    if not d.checked:
+    if d.cannot_judge:
         return "CANNOT JUDGE"
     return "fine" if d.worst in (None, "notice") else str(d.worst).upper()
 

@@ -50,8 +50,8 @@ def sarif(outcome: Outcome, screen: Screen) -> str:
             elif c.status == "unknown":
                 said = f"{d.run.name}: {c.name} cannot be told: {c.text}"
                 notes.append(_note("error", said, None, where))
-        if verdict is None and not d.checked:
-            notes.append(_note("error", f"{d.run.name}: no rule could look", None, where))
+        if verdict is None and d.cannot_judge:
+            notes.append(_note("error", f"{d.run.name}: {d.cannot_judge}", None, where))
     ids = _ids(outcome.diagnoses, results)
     for result in results:
         result["ruleIndex"] = ids.index(result["ruleId"])

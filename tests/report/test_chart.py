@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stabcli.report.chart import _lines, _thinned, picture
+from stabcli.report.chart import _lines, _thinned, overlay, picture
 
 
 def draw(values, steps=None, **options):
@@ -135,3 +135,51 @@ def test_no_values_bring_it_down(values: list[float]):
     found = draw(values, incidents=[0, 10])
 
     assert found is None or len(found.lines) > 3
+
+
+def test_curves_over_one_another():
+    """Each in its letter, the first on top where they meet; what is cut off or broken is said."""
+    steps = np.arange(100)
+    falling = np.linspace(3.0, 1.0, 100)
+    broken = np.where(steps < 10, 2.0 + steps / 5, np.nan)
+    leapt = falling.copy()
+    leapt[50] = 500.0
+    image = overlay([("A", steps, falling), ("B", steps, broken), ("C", steps, leapt)], width=60)
+
+    assert image is not None
+    drawn = "".join(image.lines)
+    assert {"A", "B"} <= set(drawn)
+    assert drawn.count("C") <= 2  # only its leap is not under A
+    assert "rows not finite: B 90" in image.remark
+    assert "cut off: C 1" in image.remark
+    assert max(map(len, image.lines)) <= 60
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [],
+        [("A", np.arange(5), np.full(5, np.nan))],
+        [("A", np.array([3]), np.array([1.0])), ("B", np.array([3]), np.array([2.0]))],
+        [("A", np.empty(0, int), np.empty(0))],
+    ],
+)
+def test_nothing_to_lay_over(curves):
+    """No finite value, or all at one step."""
+    assert overlay(curves) is None
+
+
+def test_overlay_of_constants_and_one_point_is_drawn():
+    """Neither has a spread."""
+    image = overlay([("A", np.arange(5), np.ones(5)), ("B", np.array([2]), np.array([1.0]))])
+
+    assert image is not None
+    assert "A" in "".join(image.lines)
+
+
+def test_overlay_in_ascii():
+    """Frame and letters."""
+    image = overlay([("A", np.arange(9), np.arange(9.0))], ascii_only=True)
+
+    assert image is not None
+    assert all(line.isascii() for line in image.lines)
