@@ -6,6 +6,7 @@ Unknown is never missing: where neither configuration nor log tells, the audit s
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -156,7 +157,7 @@ def _named(facts: Mapping[str, Fact], _: Run | None) -> tuple[Kind, str] | None:
     known = facts.get("algorithm")
     if known is None:
         return None
-    words = set(normalise(str(known.value)).replace("/", "_").split("_"))
+    words = set(re.findall("[a-z]+", str(known.value).lower()))
     named: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         ("rl", RL_WORDS), ("sft", TUNING_WORDS), ("pretraining", PRETRAINING_WORDS),
     )  # fmt: skip

@@ -29,6 +29,7 @@ def constant(value: float) -> np.ndarray:
         ({}, "pretraining"),
         ({"algorithm": "grpo"}, "rl"),
         ({"algorithm": "trl/PPO"}, "rl"),
+        ({"algorithm": "reinforce++"}, "rl"),
         ({"algorithm": "sft"}, "sft"),
         ({"algorithm": "pt"}, "pretraining"),
         ({"algorithm": "something"}, "pretraining"),
