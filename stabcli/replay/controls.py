@@ -23,6 +23,8 @@ CLAMP = (-6.0, 40.0)
 """Standardised values are cut here, so that one token cannot carry a window of 64 on its own."""
 FOLLOWERS = 8
 """Tokens after a token that are looked at for the harm it does as context."""
+MOST_AFTER = 2.0
+"""Deviations that what follows one place of an ID may count for."""
 
 T_999 = (318.3, 22.33, 10.21, 7.17, 5.89, 5.21, 4.79, 4.50, 4.30, 4.14, 4.02, 3.93, 3.85, 3.79,
          3.73, 3.69, 3.65, 3.61, 3.58, 3.55)  # fmt: skip
@@ -265,6 +267,8 @@ def id_scores(grid: Grid, surprise_BS: Tensor, live_BS: Tensor) -> list[IdScore]
     after_BS = (total_BS[:, columns + 1 + FOLLOWERS] - total_BS[:, columns + 1]) / math.sqrt(
         FOLLOWERS
     )
+    # an ID is to blame for what follows it most of the time, not for one place that is very hard
+    after_BS = after_BS.clamp(-MOST_AFTER, MOST_AFTER)
     ids, inverse_N = grid.tokens_BS.flatten().unique(return_inverse=True)
     live_N = live_BS.flatten()
     times = torch.zeros(len(ids)).index_add_(0, inverse_N, live_N.float())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from stabcli.replay.controls import Calibration
+from stabcli.replay.controls import FOLLOWERS, Calibration
 from stabcli.replay.probes import Grid, Measurement
 from stabcli.replay.repair import Places, Repaired, Repairs, Way, carried, clean_rows, noise_factor
 from stabcli.replay.screening import (
@@ -244,7 +244,7 @@ class Race:
         places = self._dense(frozenset((b, c) for b, c in is_one_BS.nonzero().tolist()))
         if not places or len(places) > MAX_PART * self.excess.count or not self._near(places):
             return None
-        residual = self._residual(places)
+        residual = self._residual(places) if self.found.segments else self._harm_left(places)
         if residual > MAX_RESIDUAL or (self.excess.any and not self.necessary(places)):
             return None
         bits = len(ids) * self.bits_an_id + BITS_A_TOKEN * len(places)
@@ -266,7 +266,7 @@ class Race:
 
     def _near(self, places: Places) -> bool:
         """Whether enough of what is flagged are these places or follows them closely."""
-        flagged = self.found.places or places_of(self.found.victims)
+        flagged = self.found.places
         columns: defaultdict[int, list[int]] = defaultdict(list)
         for row, column in places:
             columns[row].append(column)
@@ -278,7 +278,7 @@ class Race:
     def _residual(self, places: Places) -> float:
         """Part of what was flagged, in tokens or in loss above the usual, that a repair leaves."""
         score_BS = rescored(self.calibration, self.found, self.repairs, places)
-        flagged = self.found.places or places_of(self.found.victims)
+        flagged = self.found.places
         still = sum(bool(score_BS[place] > 1) for place in flagged - places)
         fixed = self.repairs.losses(places)
         where = {row: i for i, row in enumerate(fixed.rows)}
@@ -294,6 +294,30 @@ class Race:
         return max(
             still / max(1, len(flagged)), after / max(before, LEAST_RAISED * len(flagged), 1e-6)
         )
+
+    def _harm_left(self, places: Places) -> float:
+        """Part of the surprise of what follows these places that cutting them out leaves.
+
+        Where nothing is flagged but an ID after which the text is badly predicted: text that is
+        hard by itself stays so without the ID.
+        """
+        fixed = self.repairs.losses(places)
+        rows = list(fixed.rows)
+        where = {row: i for i, row in enumerate(rows)}
+        follows_RS = torch.zeros_like(fixed.live_RS)
+        for row, column in places:
+            follows_RS[where[row], column + 1 : column + 1 + FOLLOWERS] = True
+        for row, column in places:
+            follows_RS[where[row], column] = False
+        before_RS = self.repairs.measured.surprise_BS[rows]
+        judged_RS = follows_RS & fixed.live_RS
+        others_RS = ~follows_RS & fixed.live_RS
+        if not judged_RS.any() or not others_RS.any():
+            return 1.0
+        usual = before_RS[others_RS].mean()
+        before = float(before_RS[judged_RS].mean() - usual)
+        after = float(fixed.surprise_RS[judged_RS].mean() - usual)
+        return max(0.0, after / before) if before > 0 else 1.0
 
     def _candidates(
         self, leads: Iterable[int], row_norms_V: torch.Tensor | None

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from stabcli.replay.batch import IGNORED, Batch, shift_labels
 from stabcli.replay.verdict import Verdict
-from tests.replay.models import PAD, PADDED_ROWS, Text, sequences
+from tests.replay.models import PAD, PADDED_ROWS, Text, cut, sequences
 
 MOJIBAKE = "こんにちは世界、これは文字化けのテストです。日本語の文章が壊れています。" * 4
 BATCH, LENGTH = 16, 128
@@ -38,21 +38,22 @@ class Planter:
 
     def __init__(self, text: Text, rows: int = BATCH, length: int = LENGTH) -> None:
         self.text, self.rows, self.length = text, rows, length
+        whole = cut(text.clean, np.arange(len(text.clean) // length), length)
+        # text that holds an ID the model never saw is not clean: some does
+        self._pool = whole[torch.from_numpy(text.counts > 0)[whole].all(1)]
+        self._controls = len(self._pool) // 3
 
     def clean(self, seed: int) -> Tensor:
         """Sequences that no control has: a third of the clean text is kept for controls."""
-        return sequences(self.text.clean[self._third :], seed, self.rows, self.length)
+        return self._draw(self._pool[self._controls :], seed)
 
     def references(self, count: int = 8, seed: int = 50_000) -> list[Batch]:
-        text = self.text.clean[: self._third]
-        return [
-            self._case("control", sequences(text, seed + i, self.rows, self.length), ()).batch
-            for i in range(count)
-        ]
+        pool = self._pool[: self._controls]
+        return [self._case("control", self._draw(pool, seed + i), ()).batch for i in range(count)]
 
-    @property
-    def _third(self) -> int:
-        return len(self.text.clean) // 3 // self.length * self.length
+    def _draw(self, pool: Tensor, seed: int) -> Tensor:
+        chosen = np.random.RandomState(seed).choice(len(pool), self.rows, replace=False)
+        return pool[torch.from_numpy(chosen)].clone()
 
     def _case(self, name, tokens, kinds, places=(), ids=(), targets=None) -> Case:
         targets = shift_labels(tokens) if targets is None else targets

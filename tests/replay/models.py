@@ -9,6 +9,7 @@ import functools
 import math
 import random
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from pydoc_data import topics
@@ -152,6 +153,7 @@ def adamw(model: nn.Module) -> torch.optim.AdamW:
 def train(
     model: nn.Module, stream: np.ndarray, *, steps: int, order: int = 1234, peak: float = 2e-3,
     batch: int = 16, length: int = 128, warm: int = 40,
+    after: Callable[[int, torch.optim.Optimizer], None] | None = None,
 ) -> tuple[torch.optim.AdamW, list[tuple[float, float]]]:  # fmt: skip
     """Train with a warm-up and a cosine; returns the optimizer and (loss, gradient norm) a step."""
     optimizer, log = adamw(model), []
@@ -169,6 +171,22 @@ def train(
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         log.append((loss.item(), norm.item()))
+        if after is not None:
+            after(step + 1, optimizer)
     model.eval()
     model.zero_grad(set_to_none=True)
     return optimizer, log
+
+
+def train_and_keep(
+    arch: str, text: Text, seed: int, steps: int, older: int, folder: Path, peak: float = 3e-3
+) -> None:
+    """Train a model on a text and keep it, and its optimizer, at two steps."""
+    model = untrained(arch, text.rows, seed=seed)
+
+    def keep(step: int, optimizer: torch.optim.Optimizer) -> None:
+        if step in (older, steps):
+            kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save(kept, folder / f"{arch}-{seed}-{step}.pt")
+
+    train(model, text.train, steps=steps, order=1234 + seed, peak=peak, after=keep)
