@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
@@ -145,8 +146,9 @@ def _read(
         }
         try:
             _load(dcp, part, _Reader(folder, metadata))
-        except Exception as error:  # torch wraps what went wrong in an error of its own
-            why = " ".join(str(error).split())[:160]
+        except CheckpointException as error:  # no Exception: torch wraps what went wrong in it
+            inner: Any = next(iter(error.failures.values()), (error,))[0]
+            why = " ".join(str(inner).split())[:120] or type(inner).__name__
             raise ReplayError(f"{folder}: cannot be read: {why}: was it half written?") from None
         yield from part.items()
 

@@ -189,10 +189,15 @@ def _arrow(path: Path) -> Any:
     """Arrow files as datasets writes them are streams; polars and pandas write the other kind."""
     import polars as pl
 
-    try:
+    with path.open("rb") as file:
+        head = file.read(6)
+        file.seek(-min(6, path.stat().st_size), 2)
+        tail = file.read(6)
+    if head == b"ARROW1" and tail == b"ARROW1":
         return pl.read_ipc(path, n_rows=MOST_ROWS + 1)
-    except pl.exceptions.PolarsError:
+    if head[:4] == b"\xff\xff\xff\xff":
         return pl.read_ipc_stream(path, n_rows=MOST_ROWS + 1)
+    raise ReplayError(f"{path}: not a whole arrow file: is it half written?")
 
 
 _COLUMNS = {

@@ -84,15 +84,7 @@ def load_torch(path: Path, *, mmap: bool = False) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         raise ReplayError(f"{path}: {_reason(error)}: refused, nothing was run") from None
-    except (
-        RuntimeError,
-        OSError,
-        EOFError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-    ) as error:
+    except Exception as error:  # a damaged file can break torch in any way
         raise ReplayError(
             f"{path}: not a whole file of torch.save: {_reason(error)}: was it half written?"
         ) from None

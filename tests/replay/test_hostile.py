@@ -6,6 +6,7 @@ Each is refused in one line that names it, and a file that running it would have
 import io
 import json
 import pickle
+import random
 import warnings
 from pathlib import Path
 
@@ -314,3 +315,55 @@ def test_torchscript_is_not_run(tmp_path):
     (tmp_path / "x.pt").write_bytes(buffer.getvalue())
 
     refusal(open_checkpoint, tmp_path / "x.pt")
+
+
+def whole_files(folder: Path):
+    """A file of each binary format, and what reads it."""
+    llama().save_pretrained(folder / "hf")
+    torch.save({"model": llama().state_dict()}, folder / "w.pt")
+    torch.save(llama().state_dict(), folder / "old.pt", _use_new_zipfile_serialization=False)
+    where = dcp({"model": llama().state_dict()}, folder / "step-1")
+    torch.save({"input_ids": tokens()}, folder / "batch.pt")
+    np.savez(folder / "batch.npz", input_ids=tokens().numpy())
+    model = str(folder / "hf")
+    yield folder / "hf" / "model.safetensors", lambda: load(open_checkpoint(folder / "hf"))
+    yield folder / "hf" / "config.json", lambda: load(open_checkpoint(folder / "hf"))
+    yield folder / "w.pt", lambda: load(open_checkpoint(folder / "w.pt"), model=model)
+    yield folder / "old.pt", lambda: load(open_checkpoint(folder / "old.pt"), model=model)
+    for name in (".metadata", "__0_0.distcp"):
+        yield where / name, lambda: load(open_checkpoint(where), model=model)
+    for name in ("batch.pt", "batch.npz"):
+        yield folder / name, lambda name=name: load_batches([folder / name])
+
+
+def damaged(raw: bytes, rng: random.Random) -> bytes:
+    """The same file cut short, with a bit turned, or with bytes put in."""
+    at = rng.randrange(min(len(raw), rng.choice([300, 1 << 30])))
+    kind = rng.choice(["cut", "turned", "more"])
+    if kind == "cut":
+        return raw[:at]
+    return raw[:at] + (
+        bytes([raw[at] ^ 4]) + raw[at + 1 :] if kind == "turned" else b"abc" + raw[at:]
+    )
+
+
+def test_damage_anywhere_is_a_line(tmp_path):
+    """Whatever happens to a file, it is read or refused in one line; nothing else is raised."""
+    rng = random.Random(0)
+    refused = 0
+    for path, read in whole_files(tmp_path):
+        raw = path.read_bytes()
+        for _ in range(10):
+            path.write_bytes(damaged(raw, rng))
+            try:
+                read()
+            except ReplayError as error:
+                refused += 1
+                said = str(error)
+            else:
+                said = ""
+            assert "\n" not in said
+        path.write_bytes(raw)
+        read()
+
+    assert refused > 40
