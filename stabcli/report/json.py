@@ -54,6 +54,7 @@ def _diagnosis(d: Diagnosis, verdict: Verdict | None) -> dict[str, Any]:
         "run": run_in_json(d.run),
         "incidents": incident_in_json(d),
         "checked": list(d.checked),
+        "cannot_judge": d.cannot_judge,
         "skipped": [{"rule": s.rule, "why": s.why} for s in d.skipped],
         "cost": _cost_report(d.cost),
     }

@@ -23,6 +23,7 @@ def jsonl(outcome: Outcome, screen: Screen) -> str:
         verdict = outcome.verdicts[index] if outcome.verdicts else None
         names = {"run": d.run.name, "source": d.run.source}
         told = {"kind": "run", **run_in_json(d.run), "checked": list(d.checked)}
+        told["cannot_judge"] = d.cannot_judge
         told["skipped"] = [{"rule": s.rule, "why": s.why} for s in d.skipped]
         if verdict is not None:
             told["check"] = check_in_json(verdict)
