@@ -104,6 +104,10 @@ def _facts(config: dict[str, list[tuple[str, int]]], grammar: Grammar) -> dict[s
         value, line = said[0]
         for name, fact in find_facts({key: value}, f"line {line}").items():
             facts.setdefault(name, fact)
+    if "saved" in config:
+        steps = sorted({int(number) for number, _ in config["saved"] if number.isdigit()})
+        source = f"line {config['saved'][0][1]} and others"
+        facts["checkpoints"] = Fact(value=tuple(steps), source=source)
     computed = grammar.facts(config)
     return {k: f for k, f in {**facts, **computed}.items() if f is not None}
 

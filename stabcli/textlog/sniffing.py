@@ -15,7 +15,7 @@ from stabcli.textlog.rows import KIND
 
 _LINES = 2000
 """Lines looked at in each of the places."""
-_PLACE = 1 << 18
+_PLACE = 1 << 17
 """Bytes looked at in each of the places: begin, end, and two between."""
 _BINARY = (b"PAR1", b":W&B", b"SQLite format 3", b"PK\x03\x04")
 _OBJECT = re.compile(r"\s*[{\[]\s*[\"{\[\]}]")

@@ -217,6 +217,14 @@ def test_step_lines_of_others_are_not_megatron(tmp_path: Path):
     assert run.reader != "megatron"
 
 
+def test_checkpoints_are_facts(tmp_path: Path):
+    """Each line that tells of a saved checkpoint gives its step, once."""
+    saved = "  successfully saved checkpoint from iteration      {} to /ckpt [ t 1/1, p 1/1 ]\n"
+    text = line(1) + saved.format(10) + saved.format(10) + line(2) + saved.format(20) + line(3)
+
+    assert read(tmp_path / "log", text).facts["checkpoints"].value == (10, 20)
+
+
 def test_real_log(shared_data: Path):
     """A run of BigScience's on 64 GPUs: 62 iterations, 52.4 billion parameters."""
     from stabcli.readers import read_runs
