@@ -10,8 +10,9 @@ from stabcli.comparison import Comparison
 from stabcli.comparison.likeness import ROUNDING, TOGETHER, Likeness
 from stabcli.comparison.points import Cell, Unit
 from stabcli.comparison.sides import HELD_OUT, At, Side
+from stabcli.metrics import METRICS
 from stabcli.report import _sections, _words
-from stabcli.rules import SEVERITIES
+from stabcli.rules import SEVERITIES, rules
 from stabcli.run import Fact
 from stabcli.tails import Level
 from stabcli.units import count, number, percent, steps
@@ -31,7 +32,7 @@ class Row:
     """One a run, in their order."""
 
 
-def rows(c: Comparison) -> list[Row]:
+def table(c: Comparison) -> list[Row]:
     """Return the table: settings, the way, where it ended, what went wrong, what it cost."""
     made = [Row(name=d.setting, cells=tuple(_value(v) for v in d.values)) for d in c.differences]
     metric = c.metric or "loss"
@@ -60,11 +61,6 @@ def rows(c: Comparison) -> list[Row]:
     made.append(
         Row(name="productive", cells=tuple("unknown" if g is None else percent(g) for g in good))
     )
-    looked = tuple(
-        f"{len(s.diagnosis.checked)} of {len(s.diagnosis.checked) + len(s.diagnosis.skipped)}"
-        for s in c.sides
-    )
-    made.append(Row(name="rules that looked", cells=looked))
     return made
 
 
@@ -97,7 +93,7 @@ def _level(level: Level | None) -> str:
 
 
 def incidents(side: Side) -> str:
-    """Count the incidents of a run by severity."""
+    """Count the incidents of a run by severity; where there are none, say what was looked at."""
     counts = [
         f"{n} {severity}"
         for severity in reversed(SEVERITIES)
@@ -105,7 +101,9 @@ def incidents(side: Side) -> str:
     ]
     if counts:
         return ", ".join(counts)
-    return side.diagnosis.cannot_judge or "none"
+    looked = {m for r in rules if r.name in side.diagnosis.checked for m in r.needs}
+    seen = ", ".join(m for m in METRICS if m in looked)
+    return side.diagnosis.cannot_judge or (f"none in {seen}" if seen else "none")
 
 
 def _wasted(side: Side) -> str:
@@ -175,7 +173,7 @@ def pair(likeness: Likeness) -> str:
     both = f"{x.keys[0]} and {x.keys[1]}"
     if not x.rows:
         return f"{both}: no row in common"
-    over = f"over {x.rows:,} rows"
+    over = f"over {_words.plural(x.rows, 'row')}"
     if x.verdict == "bit-equal":
         return f"{both}: bit-equal {over}, as far as the digits logged ({', '.join(x.compared)})"
     parted = ""

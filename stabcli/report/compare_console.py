@@ -8,7 +8,7 @@ from rich.text import Text
 
 from stabcli.comparison import Comparison
 from stabcli.report import Screen, _words
-from stabcli.report._compare_rows import Row, grounds, keep, pair, pairs_shown, rows
+from stabcli.report._compare_rows import Row, grounds, keep, pair, pairs_shown, table
 from stabcli.report._page import Page
 from stabcli.report.chart import overlay
 from stabcli.units import printable
@@ -28,7 +28,7 @@ def compare_console(c: Comparison, screen: Screen) -> str:
     page.entries([("", printable(why)) for why in c.choice.why], label=4)
     page.line("")
     page.entries([(s.key, _words.short(s.run.source, screen.width - 8)) for s in c.sides], label=2)
-    made = rows(c)
+    made = table(c)
     fit = max(1, (screen.width - LABEL) // NARROWEST)
     for first in range(0, len(c.sides), fit):
         page.line("")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stabcli.comparison import Comparison
-from stabcli.report._compare_rows import grounds, keep, pair, pairs_shown, rows
+from stabcli.report._compare_rows import grounds, keep, pair, pairs_shown, table
 from stabcli.report._escaping import code, prose
 
 
@@ -14,7 +14,7 @@ def compare_markdown(c: Comparison) -> str:
     out += [f"- not {key}: {prose(why)}" for key, why in c.choice.unfit]
     out += [f"- {prose(why)}" for why in c.choice.why]
     out += ["", f"| {' | '.join(head)} |", f"| {' | '.join(['---'] * len(head))} |"]
-    for row in rows(c):
+    for row in table(c):
         out.append(f"| {' | '.join([prose(row.name), *map(prose, row.cells)])} |")
     out.append("")
     out += [f"- {prose(pair(p))}" for p in pairs_shown(c)]
