@@ -43,13 +43,15 @@ def _without_placeholders(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame
 
 def _uncapped(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Make the perplexity NaN where the validation loss is: it is printed as 4.85e8."""
-    for ppl in [c for c in frame.columns if c in ("val PPL", "val ppl")]:
-        capped = (pl.col(ppl) >= _PERPLEXITY_CAP) & ~pl.col("val loss").is_finite()
-        hit = capped.fill_null(value=False)
-        count = int(frame.select(hit.sum()).item())
-        if count:
-            notes.append(f"{count:,} validation perplexities are capped at exp(20), the loss NaN")
-            frame = frame.with_columns(pl.when(hit).then(float("nan")).otherwise(ppl).alias(ppl))
+    if not {"val PPL", "val loss"} <= set(frame.columns):
+        return frame
+    capped = (pl.col("val PPL") >= _PERPLEXITY_CAP) & ~pl.col("val loss").is_finite()
+    hit = capped.fill_null(value=False)
+    count = int(frame.select(hit.sum()).item())
+    if count:
+        notes.append(f"{count:,} validation perplexities are capped at exp(20), the loss NaN")
+        value = pl.when(hit).then(float("nan")).otherwise(pl.col("val PPL"))
+        frame = frame.with_columns(value.alias("val PPL"))
     return frame
 
 

@@ -147,6 +147,13 @@ def test_oddities():
     assert any("no end" in note for note in run.notes)
 
 
+def test_perplexity_alone(tmp_path: Path):
+    """A validation line of which only the perplexity is left is read as it is."""
+    text = line(1) + " validation loss at iteration 1 | lm loss PPL: 4.851652E+08 | \n" + line(2)
+
+    assert column(read(tmp_path / "log", text), "val_perplexity") == {1: 485165200.0}
+
+
 def test_neox():
     """NeoX puts samples/sec first, has no gradient norm, and its MFU is a percentage."""
     run = sample("megatron/neox.log")
