@@ -220,7 +220,7 @@ def test_sharded_checkpoint_of_the_same_model(tmp_path, capsys):
 def test_torchrun_gives_the_verdict_of_one_process():
     """Weights spread over two processes: the same IDs, told once."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-               "-m", "stabcli", *SAMPLE, "--device", "cpu", "--references", "3", "--format", "json"]  # fmt: skip
+               "-m", "stabcli", *SAMPLE, "--device", "cpu", "--format", "json"]  # fmt: skip
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -33,7 +33,7 @@ def test_every_format_tells_the_same(account, capsys, monkeypatch, format_):
 
 def test_no_text_shows_no_text(capsys, monkeypatch):
     """--no-text leaves the data's own words out of every format."""
-    account = replayed(capsys, *SAMPLE[1:], "--no-text", "--references", "2")
+    account = replayed(capsys, *SAMPLE[1:], "--no-text")
 
     for format_ in FORMATS:
         out = shown(capsys, monkeypatch, account, format_)
