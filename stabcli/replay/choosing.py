@@ -15,6 +15,9 @@ from stabcli.replay.log import Flagged, Log, read_incidents, read_log
 from stabcli.replay.mapping import STEPS, Order, agreement, check, order_of
 from stabcli.replay.pieces import Labels, Recorded
 
+FEW_CONTROLS = 4
+"""Controls below which the limits are so wide that only a gross spike is told: with 2 the limit of
+the loss is beyond any loss, with 3 at almost three times the usual."""
 CONTROLS = 8
 """Control batches where the user does not say: what the research was measured with."""
 NEIGHBOURS = 24
@@ -253,6 +256,11 @@ def _usable(found: Chosen) -> Chosen:
         raise ReplayError(
             f"references: {len(whole)} clean batches of {length} positions: at least 2 are needed to"
             " know what is usual: give some with --references FILE"
+        )
+    if len(whole) < FEW_CONTROLS:
+        notes.append(
+            f"only {len(whole)} control batches: the limits are wide, and a spike may pass for usual;"
+            " give more with --references FILE"
         )
     return replace(
         found, controls=tuple(whole[: max(CONTROLS, len(found.controls))]), notes=tuple(notes)

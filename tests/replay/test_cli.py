@@ -178,6 +178,13 @@ def test_load_that_is_not_that_runs(tmp_path, capsys):
     )
 
 
+def test_few_controls_are_said(capsys):
+    """With two clean batches next to nothing can be called unusual: the account says so."""
+    found = replayed(capsys, *SAMPLE[1:], "--references", "2")
+
+    assert any("only 2 control batches" in note for note in found["notes"])
+
+
 def test_broken_state_is_told_with_its_doubt(tmp_path, capsys):
     """Weights that are bad for clean batches too: a state fault, with low confidence without --older."""
     model = stories.model()
