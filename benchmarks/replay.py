@@ -306,7 +306,7 @@ def guilty_steps(cache, text, repeats):
                 optimizer.load_state_dict(state)
                 for group in optimizer.param_groups:
                     group["lr"] = 4e-3
-                got = damages(Probe(model), batches, plant.references(2), optimizer, clip=1.0)
+                got = damages(Probe(model), batches, plant.references(2), optimizer)
                 found.append(guilty(got) == where)
                 if not found[-1]:
                     print(f"    missed: {arch} {name} at {where}: {[round(d.damage, 3) for d in got]}")

@@ -15,7 +15,7 @@ from stabcli.replay.explain import Excess, Race
 from stabcli.replay.notebook import Notebook
 from stabcli.replay.probes import Grid, Measurement, Probe, examined
 from stabcli.replay.repair import Repairs
-from stabcli.replay.state import LEVEL_TOLERANCE, bad_state, bisect
+from stabcli.replay.state import LEVEL_TOLERANCE, NORM_RATIO, bad_state, bisect
 from stabcli.replay.verdict import Unit, Verdict
 from stabcli.replay.weights import weigh
 
@@ -108,7 +108,7 @@ def _dynamic(book: Notebook, calibration: Calibration | None) -> Verdict:
     probe = book.probe
     spent = probe.forward_tokens, probe.backward_tokens
     calibration = calibration or calibrate(probe, book.references, book.batch.sequences)
-    settled = _state(book, calibration)
+    settled = formats.controls_overflow(book, calibration) or _state(book, calibration)
     if settled is not None:
         return settled
     probe.forward_tokens, probe.backward_tokens = spent  # controls are not the batch's cost
@@ -154,7 +154,8 @@ def _state(book: Notebook, calibration: Calibration) -> Verdict | None:
     book.evidence.insert(0, why)
     if book.older is not None and usual_loss is not None:
         control = Grid.of(book.references[0])
-        found = bisect(book.probe, book.older, control, usual_loss + LEVEL_TOLERANCE)
+        most_norm = None if usual_norm is None else NORM_RATIO * usual_norm
+        found = bisect(book.probe, book.older, control, usual_loss + LEVEL_TOLERANCE, most_norm)
         book.evidence.insert(1, words.bisection(found))
     return book.verdict("state-fault", confidence="medium" if usual_loss is None else "high")
 

@@ -65,19 +65,22 @@ class Band:
         )
 
 
-def prediction_limit(values: Sequence[float], least_spread: float) -> float:
+def prediction_limit(
+    values: Sequence[float], least_spread: float, quantiles: tuple[float, ...] = T_999
+) -> float:
     """What one more draw from a normal distribution exceeds once in a thousand times.
 
     Args:
         values: The draws so far.
         least_spread: Standard deviation below which they are taken to agree by luck.
+        quantiles: Of Student's t, for another frequency than once in a thousand.
     """
     count = len(values)
     if count < 2:
         return math.inf
     drawn = torch.tensor(values, dtype=torch.float64)
     spread = max(float(drawn.std()), least_spread)
-    reach = T_999[min(count - 1, len(T_999)) - 1] * math.sqrt(1 + 1 / count)
+    reach = quantiles[min(count - 1, len(quantiles)) - 1] * math.sqrt(1 + 1 / count)
     return float(drawn.mean()) + reach * spread
 
 
@@ -200,8 +203,10 @@ def statistics(m: Measurement, norm: float, usual_norm: float) -> dict[str, Tens
     which made the norm with its square.
     """
     values = {"surprise": m.surprise_BS, "loss": m.loss_BS}
-    if m.share_BS is not None and norm > 0 and usual_norm > 0:
-        values["share"] = m.share_BS * (int(m.live_BS.sum()) / (usual_norm * norm))
+    if m.share_BS is not None:
+        # without a finite norm above 0 there are no shares: NaN is beyond no limit
+        unit = usual_norm * norm if norm > 0 and usual_norm > 0 else math.nan
+        values["share"] = m.share_BS * (int(m.live_BS.sum()) / unit)
     return values
 
 

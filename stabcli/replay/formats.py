@@ -61,6 +61,25 @@ def _named(where: Blowup, grid: Grid) -> Explanation | None:
     return Explanation(unit="segments", places=places, bits=0.0, residual=0.0)
 
 
+def controls_overflow(book: Notebook, calibration: Calibration) -> Verdict | None:
+    """The verdict where clean batches are finite in float32 only; None where that is not so."""
+    here = calibration.loss.middle, calibration.grad_norm.middle
+    probe = book.probe
+    if all(map(math.isfinite, here)) or not is_short(probe.model) or not probe.whole_here:
+        return None
+    with in_float32(probe.model):
+        wide = [probe.measure(grid, backward=True) for grid in calibration.grids]
+    probe.clear()
+    if not all(math.isfinite(m.loss) and math.isfinite(m.grad_norm or 0.0) for m in wide):
+        return None
+    loss = sum(m.loss for m in wide) / len(wide)
+    book.evidence.insert(
+        0,
+        f"clean batches are not finite in this number format; in float32 their loss is {loss:.4g}",
+    )
+    return book.verdict("number-format", confidence="high")
+
+
 def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
     """The verdict where float32 does not see the spike; None where it does, or there is none."""
     if not excess.any or not is_short(book.probe.model):

@@ -47,7 +47,7 @@ class Bisection:
 
     tensors: tuple[str, ...]
     """With these taken from the older checkpoint, clean batches are normal; empty = not even with
-    all of them."""
+    all of them, or without any."""
     tests: int
     """Forward passes over the control it took."""
     complete: bool
@@ -55,7 +55,9 @@ class Bisection:
 
 
 @torch.no_grad()
-def bisect(probe: Probe, older: nn.Module, control: Grid, target: float) -> Bisection:
+def bisect(
+    probe: Probe, older: nn.Module, control: Grid, most_loss: float, most_norm: float | None = None
+) -> Bisection:
     """Find a smallest set of tensors to take from an older checkpoint (delta debugging).
 
     Zeller and Hildebrandt (2002), https://doi.org/10.1109/32.988498, over tensors. The model is
@@ -65,7 +67,8 @@ def bisect(probe: Probe, older: nn.Module, control: Grid, target: float) -> Bise
         probe: The bad checkpoint.
         older: The same model from an earlier one.
         control: A clean batch.
-        target: Loss at or below which the control is normal.
+        most_loss: Loss up to which the control is normal.
+        most_norm: Gradient norm up to which it is; None = not asked for, which spares the backward.
     """
     now, then = probe.model.state_dict(), older.state_dict()
     names = [
@@ -85,12 +88,14 @@ def bisect(probe: Probe, older: nn.Module, control: Grid, target: float) -> Bise
                 now[name].copy_(then[name])
             elif name not in taken and name in kept:
                 now[name].copy_(kept.pop(name))
-        loss = probe.measure(control).loss
-        return math.isfinite(loss) and loss <= target
+        with torch.enable_grad():
+            m = probe.measure(control, backward=most_norm is not None)
+        norm_fine = most_norm is None or (m.grad_norm or 0.0) <= most_norm
+        return math.isfinite(m.loss) and m.loss <= most_loss and norm_fine
 
     try:
         units, parts = names, 2
-        if not normal(set(names)):
+        if normal(set()) or not normal(set(names)):
             return Bisection(tensors=(), tests=tests, complete=True)
         while len(units) > 1 and tests < MAX_TESTS:
             size = math.ceil(len(units) / parts)

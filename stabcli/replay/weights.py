@@ -13,8 +13,12 @@ ODD_ROW = 8.0
 """Robust deviations of an embedding row's norm that make it a lead. Only a lead: a row 200 times
 too long is harmless behind a pre-norm, and fatal in a tied GPT-2 (measured on both)."""
 ABSURD_RATIO = 1e3
-"""Largest over root-mean-square weight of a matrix from which one weight is odd: a normal matrix of
-a million weights reaches 5, trained ones some tens; a flipped exponent bit gives 1e30."""
+"""Largest over usual weight of a matrix from which one weight is odd. The usual one is the median
+magnitude, over 0.67 to be a standard deviation: the root of the mean square would be made by the odd
+weight itself. A normal matrix of a million weights reaches 5, trained ones some tens; a flipped bit
+of the exponent gives 1e30."""
+SAMPLED = 1 << 20
+"""Weights of a matrix that the median is taken of."""
 ZERO_NORM = 1e-6
 """Norm below which an embedding row counts as zero (OpenRLHF's check of unused rows)."""
 NEVER_UPDATED = 1e-3
@@ -51,9 +55,10 @@ def weigh(model: nn.Module, ids: list[int], second_moment_VD: Tensor | None = No
         largest = float(weight.abs().max()) if weight.numel() else 0.0
         if largest - largest != 0:  # NaN or infinite: abs().max() gives either when there is one
             nonfinite.append(name)
-        elif weight.ndim > 1 and largest > 0:
-            mean = float(torch.linalg.vector_norm(weight / largest)) / weight.numel() ** 0.5
-            if 1 / max(mean, 1e-30) > ABSURD_RATIO:
+        elif weight.ndim > 1:
+            sample = weight.flatten()[:: max(1, weight.numel() // SAMPLED)]
+            usual = float(sample.abs().float().median()) / 0.67
+            if usual > 0 and largest > ABSURD_RATIO * usual:
                 absurd.append(name)
     norms_V = torch.linalg.vector_norm(table, dim=1, dtype=torch.float32).cpu()
     bad_rows = (~torch.isfinite(norms_V)).nonzero()[:, 0].tolist()

@@ -16,6 +16,10 @@ from stabcli.replay.probes import Grid, Probe, examined
 LEAST_SPREAD = 1e-3
 """Nats by which the damage of sound steps differs at least."""
 
+T_95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
+        1.75, 1.74, 1.73, 1.73, 1.72)  # fmt: skip
+"""95 % quantile of Student's t for 1, 2, … 20 degrees of freedom."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDamage:
@@ -80,7 +84,8 @@ def damages(
 def guilty(found: Sequence[StepDamage]) -> int | None:
     """Index of the step that did the damage; None where none stands out.
 
-    It must hurt, and more than the prediction limit of the other steps' damage allows.
+    It must hurt, and more than the 95 % prediction limit of the other steps' damage allows: that one
+    of them did the damage is known beforehand.
     """
     if not found:
         return None
@@ -88,5 +93,5 @@ def guilty(found: Sequence[StepDamage]) -> int | None:
     others = [found[i].damage for i in range(len(found)) if i != worst]
     if found[worst].damage <= 0 or len(others) < 2:
         return None
-    limit = prediction_limit(others, LEAST_SPREAD)
+    limit = prediction_limit(others, LEAST_SPREAD, T_95)
     return worst if found[worst].damage > limit else None

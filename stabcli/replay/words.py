@@ -48,6 +48,8 @@ def blowup(where: Blowup) -> str:
 
 def bisection(result: Bisection) -> str:
     """Which tensors made the state bad."""
+    if result.tests == 1:
+        return "one control alone is normal: which tensor is bad was not looked for"
     if not result.tensors:
         return "not even all weights of the older checkpoint make clean batches normal"
     if len(result.tensors) > 8 or not result.complete:

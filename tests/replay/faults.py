@@ -83,7 +83,7 @@ class Planter:
     def scattered(self, seed: int, ids, times: int, name: str, rows: int | None = None) -> Case:
         """Some IDs at random places, of all sequences or of some."""
         rng, tokens, places = np.random.RandomState(seed), self.clean(seed), []
-        rows = rows or self.rows
+        rows = min(rows or self.rows, self.rows)
         where = rng.choice(rows * (self.length - 8), times, replace=False)
         order = rng.permutation(self.rows)
         for at in where:

@@ -70,17 +70,21 @@ class Text:
 
 
 @functools.cache
-def text(vocabulary: int = 2000) -> Text:
+def text(vocabulary: int = 2000, most: int | None = None) -> Text:
+    """The world; of ``most`` pieces of text only, for tests that have to be quick."""
     rng = random.Random(0)
     documents = [*topics.topics.values(), *_documentation()]
     pieces = [d[i : i + PIECE] for d in documents for i in range(0, len(d), PIECE)]
     pieces = [piece for piece in pieces if len(piece) > 200]
+    if most is not None:
+        pieces = rng.sample(pieces, most)
     names = [
         "".join(rng.choice("bcdfghjklmnpqrstvwxz") + rng.choice("aeiou") for _ in range(5)).title()
         for _ in range(vocabulary // 22)
     ]
     users = "\n".join(
-        " ".join(f" {rng.choice(names)}{rng.randint(1, 9)}" for _ in range(40)) for _ in range(2000)
+        " ".join(f" {rng.choice(names)}{rng.randint(1, 9)}" for _ in range(40))
+        for _ in range(most or 2000)
     )
     tokenizer = Tokenizer(models.BPE(unk_token=None))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
