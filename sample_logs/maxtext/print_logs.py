@@ -128,6 +128,104 @@ def nemo():
     write("nemo/oddities.log", odd)
 
 
-PRINTED = [maxtext, nemo]
+def olmo():
+    text = "2026-01-01 08:00:00.000\thost:0\tolmo.train:210\tINFO\tTotal parameters: 120,576\n"
+    for row in STEPS:
+        text += (
+            f"{when(row)[:-3]}\thost:0\tolmo.train:979\tINFO\t[step={row['step']}/{TOTAL},epoch=0]\n"
+            f"    optim/total_grad_norm={row['grad_norm']:.4f}\n"
+            f"    optim/learning_rate_group0={row['lr']:.4f}\n"
+            f"    train/CrossEntropyLoss={row['loss']:.4f}\n"
+            f"    train/Perplexity={2.718281828459045 ** row['loss']:.3f}\n"
+            f"    throughput/total_tokens={row['step'] * TOKENS:,}\n"
+            f"    throughput/device/tokens_per_second={int(row['tokens_per_sec']):,}\n"
+            "    System/Peak GPU Memory (MB)=1,234\n"
+        )
+        if row["step"] % 100 == 0:
+            text += (
+                f"{when(row)[:-3]}\thost:0\tolmo.train:401\tINFO\tSaving checkpoint to"
+                f" /results/step{row['step']}...\n"
+            )
+    write("olmo/bad_batch.log", text)
+    core = ""
+    for i, row in enumerate(STEPS[80:130]):
+        loss = "nan" if i == 45 else f"{row['loss']:.3f}"
+        core += (
+            f"{when(row)}\thost:0\tolmo_core.train.callbacks.console_logger:104\tINFO\t"
+            f"[step={row['step']}/???,epoch=1,eta=1h 2m]\n"
+            f"    optim/LR (group 0)={row['lr']:.2E}\n"
+            f"    optim/step skipped={int(i == 30)}\n"
+            f"    optim/total grad norm={row['grad_norm']:.3f}\n"
+            "    throughput/device/MFU=41.2\n"
+            "    throughput/device/TPS (actual avg)=7,900\n"
+            f"    throughput/device/TPS={row['tokens_per_sec'] / 8:,.0f}\n"
+            f"    throughput/total tokens={row['step'] * TOKENS / 1e9:.5f}B\n"
+            "    train/block 03/load imbalance=1.25\n"
+            f"    train/CE loss={loss}\n"
+            "    train/load balancing loss=1.01\n"
+            "    train/masked labels (%)=0.01\n"
+            "    train/Z loss=1.23E-05\n"
+        )
+    write("olmo/olmo_core.log", core)
+
+
+FOUNDRY = """\
+******************************
+Config:
+max_seq_len: 64
+n_params: 120576
+n_gpus: 8
+global_train_batch_size: 32
+seed: 17
+precision: amp_bf16
+save_interval: 100ba
+scheduler:
+  name: cosine_with_warmup
+  t_warmup: 100ba
+optimizer:
+  lr: 0.003
+  weight_decay: 0.1
+algorithms:
+  gradient_clipping:
+    clipping_threshold: 1.0
+******************************
+"""
+
+
+def foundry_values(row, loss):
+    return (
+        f"\t Train time/batch: {row['step'] - 1}\n"
+        f"\t Train time/token: {(row['step'] - 1) * TOKENS}\n"
+        f"\t Train loss/train/total: {loss}\n"
+        f"\t Train metrics/train/LanguageCrossEntropy: {loss}\n"
+        f"\t Train l2_norm/grad/global: {row['grad_norm']:.4f}\n"
+        f"\t Train throughput/tokens_per_sec: {row['tokens_per_sec']:.4f}\n"
+        f"\t Train throughput/device/tokens_per_sec: {row['tokens_per_sec'] / 8:.4f}\n"
+        "\t Train throughput/device/mfu: 0.4012\n"
+        f"\t Train lr-DecoupledAdamW/group0: {row['lr']:.4f}\n"
+        "\t Train time/remaining_estimate_unit: hours\n"
+    )
+
+
+def composer():
+    text = FOUNDRY
+    for row in STEPS:
+        text += f"[batch={row['step']}/{TOTAL}]:\n" + foundry_values(row, f"{row['loss']:.4f}")
+        if row["step"] in EVALUATIONS:
+            loss = EVALUATIONS[row["step"]]
+            text += (
+                "[Eval batch=1/2] Eval on eval data:\n[Eval batch=2/2] Eval on eval data:\n"
+                f"\t Eval metrics/eval/LanguageCrossEntropy: {loss:.4f}\n"
+                f"\t Eval metrics/eval/LanguagePerplexity: {2.718281828459045**loss:.4f}\n"
+            )
+    write("composer/bad_batch.log", text)
+    odd = ""
+    for i, row in enumerate(STEPS[80:110]):  # a schedule in tokens, and a loss that breaks
+        odd += f"[token={row['step'] * TOKENS}/{TOTAL * TOKENS}]:\n"
+        odd += foundry_values(row, "nan" if i == 25 else f"{row['loss']:.4f}")
+    write("composer/oddities.log", odd)
+
+
+PRINTED = [maxtext, nemo, olmo, composer]
 for each in PRINTED:
     each()
