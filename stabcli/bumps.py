@@ -6,9 +6,12 @@ no news; telling of each would be crying wolf.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from stabcli.series import stretches
+import numpy as np
+import polars as pl
+
+from stabcli.series import SIGMA_PER_MAD, stretches
 
 AS_HIGH = 0.85
 """Share of a bump's log height that another must reach to be as high."""
@@ -52,3 +55,54 @@ class Bumps:
         outside = (self._last < first) | (self._first > last)
         high = self._height >= AS_HIGH * np.log(ratio)
         return int((near & outside & high & self._short).sum())
+
+
+class Tails:
+    """How far the rows of one attempt stand out of all rows around them, in even units.
+
+    The spread of 64 rows is itself uncertain by a tenth; that of a thousand is not, and tells a
+    row that stands alone in a run of even batches from one of many in a run of uneven ones.
+    """
+
+    AROUND = 1025
+    """Rows whose spread is the unit."""
+    WITHIN = 4000
+    """Rows on either side with which a bump is compared."""
+
+    def __init__(self, values: np.ndarray, base: np.ndarray) -> None:
+        """Measure the rows.
+
+        Args:
+            values: Values of shape (n,).
+            base: The level before each, shape (n,); NaN where there is none.
+        """
+        with np.errstate(all="ignore"):
+            away = np.log(values / base)
+        away = np.where(np.isfinite(away), away, 0.0)
+        around = max(3, min(self.AROUND, len(away)) // 2 * 2 - 1)
+        unit = pl.Series(np.abs(away)).rolling_median(around, min_samples=1, center=True)
+        with np.errstate(all="ignore"):
+            self.sigmas = away / (SIGMA_PER_MAD * unit.to_numpy())
+        self.sigmas[~np.isfinite(self.sigmas)] = 0.0
+
+    def alone(self, first: int, last: int, share: float) -> bool:
+        """Say whether no row around these reaches ``share`` of the height of the highest of them."""
+        return self._reaching(first, last, share)[0] == 0
+
+    def heavy(self, first: int, last: int) -> bool:
+        """Say whether far more rows around come near its height than normal noise lets."""
+        for share in (0.5, 0.7):
+            count, of, limit = self._reaching(first, last, share)
+            # The level itself is the median of 16 rows, which adds a tenth to the variance.
+            expected = of * math.erfc(limit / math.sqrt(2.2)) / 2
+            if count >= 3 + 4 * expected:
+                return True
+        return False
+
+    def _reaching(self, first: int, last: int, share: float) -> tuple[int, int, float]:
+        """Return how many rows around reach a share of the highest, of how many, and the share."""
+        limit = share * float(self.sigmas[first : last + 1].max())
+        before = self.sigmas[max(0, first - self.WITHIN) : max(0, first - 1)]
+        after = self.sigmas[last + 2 : last + 1 + self.WITHIN]
+        count = int((before >= limit).sum() + (after >= limit).sum())
+        return count, len(before) + len(after), limit

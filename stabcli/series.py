@@ -53,7 +53,10 @@ class Signal:
 
     def finite(self) -> Signal:
         """Return the signal without its non-finite values."""
-        keep = np.isfinite(self.values)
+        return self.at(np.isfinite(self.values))
+
+    def at(self, keep: np.ndarray) -> Signal:
+        """Return the signal with only the rows where ``keep``, bool of shape (n,), is true."""
         if keep.all():
             return self
         return Signal(

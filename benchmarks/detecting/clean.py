@@ -141,7 +141,9 @@ def made(seed, longest=20_000):
     noise = per_step / math.sqrt(interval)
     draw = str(r.choice(["normal", "normal", "t5", "correlated"]))
     if draw == "t5":
-        error = r.standard_t(5, n) * noise / 1.29
+        # The mean of k draws has a k-th of their excess: 6 / (df - 4).
+        df = 4 + interval
+        error = r.standard_t(df, n) * noise / math.sqrt(df / (df - 2))
     elif draw == "correlated":
         rho = r.uniform(0.2, 0.7)
         white = r.normal(0, noise * math.sqrt(1 - rho * rho), n + 100)
@@ -225,7 +227,8 @@ def real_clean(logs, least=200):
     """Real runs long enough to plant a fault in; where they are labelled, nothing is planted."""
     out = []
     for file, run, events in logs:
-        if not run.has("loss") or int(np.isfinite(run.array("loss")).sum()) < least:
+        # Logs whose loss is 0 throughout are broken, whatever their labels say.
+        if not run.has("loss") or int((run.array("loss") > 0).sum()) < least:
             continue
         known = [
             (min(e["first"], e["last"]), max(e["first"], e["last"]))

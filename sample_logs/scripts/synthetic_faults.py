@@ -182,6 +182,49 @@ def repeated_data():
     yield from resumed(12, lambda x: np.concatenate([x[:120] * 0.9, x[120:] * 1.0]))
 
 
+def shifts():
+    """The loss steps up by 12 % at 500 and back at 700; at 1,130 it drops by a quarter."""
+    r, s, loss, norm, rate = pretraining(1600, 14)
+    loss[499:699] *= 1.12
+    loss[1129:] *= 0.75
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
+
+
+def vanishing():
+    """From step 600 on all labels are masked: no gradient is left."""
+    r, s, loss, norm, rate = pretraining(800, 15)
+    norm[599:] = 0.0
+    loss[599:] = loss[598]
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
+
+
+def objective():
+    """The loss of a policy, at home within 0.1 of zero, swings by tens from step 500 on."""
+    r = np.random.default_rng(16)
+    s = np.arange(1, 701)
+    loss = r.normal(-0.05, 0.06, 700)
+    loss[499:] += r.normal(0, 1, 201) * np.exp(ramp(s[499:], 500, 640, 3.5)) * 2
+    yield config(params=7e9, gpus=16)
+    yield from rows(s, **{"actor/pg_loss": loss, "reward": 0.3 + r.normal(0, 0.02, 700)})
+
+
+def attention():
+    """The largest attention logit grows from 12 to 150; it passes 100 at step 822."""
+    r, s, loss, norm, rate = pretraining(1000, 17)
+    logits = 12 * np.exp(np.clip((s - 400) / 200, 0, 2.55)) * r.lognormal(0, 0.03, 1000)
+    yield config(params=8e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate, max_attention_logit=logits)
+
+
+def clipping():
+    """The gradient norm grows to eight times what it was; the clip of 1.0 cuts nearly all."""
+    r, s, loss, norm, rate = pretraining(2000, 18)
+    yield config(params=1e9, grad_clip=1.0)
+    yield from rows(s, loss=loss, grad_norm=norm * np.exp(ramp(s, 800, 1800, 2.1)), lr=rate)
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -195,6 +238,11 @@ LOGS = {
     "synthetic_hacking": hacking,
     "synthetic_bad_resume": bad_resume,
     "synthetic_repeated_data": repeated_data,
+    "synthetic_shifts": shifts,
+    "synthetic_vanishing": vanishing,
+    "synthetic_objective": objective,
+    "synthetic_attention": attention,
+    "synthetic_clipping": clipping,
 }
 
 if __name__ == "__main__":

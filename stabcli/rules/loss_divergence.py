@@ -8,30 +8,34 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
+from stabcli.levels import SIGMA_PER_MAD, centred
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches, warmup_end
 
 LEAST_ROWS = 48
 """Rows without which a trend cannot be told from noise."""
+_QUARTILES = (0.25, 0.5, 0.75)
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
 def loss_divergence(
     run: Run,
     *,
-    rise: float = 0.10,
-    share: float = 0.05,
-    sigmas: float = 4.0,
+    rise: float = 0.05,
+    error_rise: float = 0.10,
+    share: float = 0.04,
+    sigmas: float = 2.5,
     critical_rise: float = 0.5,
 ) -> Iterator[Finding]:
     """Loss climbs away from its best level and stays away.
 
     ## What it finds
-    The median loss of a window (a fiftieth of the run, at least 16 rows) stays more than ``rise``
-    above the lowest such median so far, for at least ``share`` of the run and 16 rows, and by
-    more than ``sigmas`` standard errors. The finding begins where the loss left its lowest level.
-    An error; critical where it ends ``critical_rise`` above it.
+    The level (trimean) of a window (a fiftieth of the run, at least 16 rows) stays more than
+    ``rise`` above the lowest such level so far, for at least ``share`` of the run and 16 rows, and
+    by more than ``sigmas`` standard errors. The finding begins where the loss left its lowest
+    level. A warning; an error from ``error_rise``, and critical where it ends ``critical_rise``
+    above it.
 
     ## Why it matters
     A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
@@ -47,13 +51,14 @@ def loss_divergence(
 
     ## Settings
     rise: Relative rise above the lowest level.
+    error_rise: Relative rise from which it is an error.
     share: Share of the run for which it must last.
-    sigmas: Standard errors of the window's median by which it must exceed the lowest level.
+    sigmas: Standard errors of the window's level by which it must exceed the lowest level.
     critical_rise: Relative rise at the end from which it is critical.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_divergence.jsonl --rule loss-divergence --format brief
-    error     loss-divergence      attempt 0  step 839..1200  loss 3.296, expected 2.405
+    error     loss-divergence      attempt 0  step 818..1200  loss 3.297, expected 2.402
 
     ## Sources
     - A rise of 10 % over 5 % of the run: slow divergences told in public training chronicles
@@ -73,12 +78,12 @@ def loss_divergence(
             x = signal.values[start:stop]
             for first, last, top, low in _climbs(x, len(signal), rise, share, sigmas):
                 rows = signal.rows[start + first], signal.rows[start + last]
-                severity: Severity = "error"
+                severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
                 if last == len(x) - 1 and top > critical_rise * abs(low):
                     severity = "critical"
                 peak = start + first + int(np.argmax(x[first : last + 1]))
                 begun = float(np.median(x[first : first + MINIMUM]))
-                slow = begun < low + rise * abs(low) / 2
+                slow = begun < low + error_rise * abs(low) / 2
                 yield finding(
                     run,
                     metric="loss",
@@ -101,12 +106,14 @@ def _climbs(
     width = max(16, whole // 50)
     if len(x) < 2 * width:
         return
-    level = pl.Series(x).rolling_median(width).to_numpy()
+    quartiles = [pl.Series(x).rolling_quantile(q, "linear", width).to_numpy() for q in _QUARTILES]
+    level = 0.25 * quartiles[0] + 0.5 * quartiles[1] + 0.25 * quartiles[2]
     level[: width - 1] = np.inf
     lowest = np.minimum.accumulate(level)
     level[: width - 1] = np.nan
     noise = spread(np.diff(x)) / np.sqrt(2.0)
-    error = 1.2533 * noise / np.sqrt(width)  # standard error of a median of normal values
+    white = 1.10 * noise / np.sqrt(width)  # standard error of a trimean of normal values
+    error = max(white, _wander(level, width))
     with np.errstate(invalid="ignore"):
         over = level - lowest
         away = over > np.maximum(rise * np.abs(lowest), 2 * sigmas * error)
@@ -116,12 +123,20 @@ def _climbs(
         if last - first + 1 < lasting:
             continue
         low, top = float(lowest[first]), float(over[first : last + 1].max())
-        begun = _onset(x, first, width, low, float(over[first]))
+        risen = float(over[first : min(last, first + width // 2) + 1].max())
+        begun = _onset(x, first, width, low, risen)
         if climbs and begun <= climbs[-1][1]:
             begun, _, before, low = climbs.pop()
             top = max(top, before)
         climbs.append((begun, last, top, low))
     yield from climbs
+
+
+def _wander(level: np.ndarray, width: int) -> float:
+    """Return how much such levels differ from one window to the next, beyond their own course."""
+    steps = level[2 * width - 1 :: 8] - level[width - 1 : -width : 8]
+    rest = steps - centred(steps, 10 * width // 8)
+    return float(SIGMA_PER_MAD * np.median(np.abs(rest)) / np.sqrt(2.0)) if len(rest) else 0.0
 
 
 def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> int:

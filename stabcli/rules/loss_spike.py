@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.bumps import Bumps
+from stabcli.bumps import Bumps, Tails
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -21,6 +21,14 @@ SHORT_RISE_BELOW_ERROR = 0.4
 """Relative rise that a short bump must show for a warning where its score is no error's."""
 USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
+HEAVY_RATIO = 2.5
+"""Ratio to the level from which no bump is put down to heavy tails."""
+ALONE_SIGMAS = 5.3
+"""Standard deviations of a thousand rows at which one row in five million lies by chance."""
+ALONE_RATIO = 1.4
+"""Ratio to the level from which a row that stands alone is a warning."""
+ALONE_SHARE = 0.7
+"""Share of its height that no row around may reach."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -50,7 +58,9 @@ def loss_spike(
     A bump of at most ``short`` rows is only a notice where it rises by less than ``short_rise``
     (40 % below ``error`` deviations) in a log of every step. So is one that reaches neither one
     and a half times the level nor 16 deviations, where ``usual`` others about as high stand
-    within ``usual_within`` rows of it: batches of this run are that uneven.
+    within ``usual_within`` rows of it, or, below 2.5 times the level, where the 4000 rows on either
+    side have a heavy tail: batches of this run are that uneven. A row 1.4 times the level that
+    stands alone in all of these, 5.3 of their standard deviations up, is a warning in any case.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -107,6 +117,7 @@ def loss_spike(
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.nan_to_num(signal.values / level, nan=1.0)
         bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
+        tails = Tails(signal.values, scores.base)
         every_step = (run.log_interval or 1) == 1
         for first, last in stretches(scores.z >= notice, gap=join):
             inside = np.arange(first, last + 1)
@@ -125,6 +136,11 @@ def loss_spike(
                 small = every_step and ratio[peak] < 1 + least
                 if small or bumps.others(first, last, ratio[peak], usual_within) >= usual:
                     severity, tags = "notice", ("uneven-batches",)
+            if top < USUAL_SCORE and ratio[peak] < HEAVY_RATIO and bumps.only_short(first, last):
+                if tails.heavy(first, last):
+                    severity, tags = "notice", ("uneven-batches",)
+                elif severity == "notice" and _alone(tails, first, last, ratio[peak]):
+                    severity, tags = "warning", ()
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
             resumed = signal.resumed and (first < 3 or signal.steps[first] < signal.steps[0] + 20)
             if early or resumed:
@@ -144,3 +160,9 @@ def loss_spike(
             )
     if not looked:
         raise CannotLook(f"fewer than {MINIMUM + 1} logged losses in every attempt")
+
+
+def _alone(tails: Tails, first: int, last: int, ratio: float) -> bool:
+    """Say whether a row is far above its level and all rows around it are not."""
+    high = ratio >= ALONE_RATIO and tails.sigmas[first : last + 1].max() >= ALONE_SIGMAS
+    return bool(high and tails.alone(first, last, ALONE_SHARE))

@@ -28,7 +28,7 @@ def throughput_drop(
     error: float = 0.3,
     rows: int = 20,
     stall: float = 0.35,
-    lost: float = 5.0,
+    lost: float = 10.0,
     startup: int = 3,
 ) -> Iterator[Finding]:
     """Training gets slower and stays slower, or stands still for a while.

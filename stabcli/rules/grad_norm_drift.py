@@ -1,0 +1,91 @@
+"""Rule ``grad-norm-drift``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stabcli.levels import trailing
+from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import signals, warmup_end
+
+
+@rule(needs=("grad_norm",), presets=("default",), since="0.1.0", judges=False)
+def grad_norm_drift(
+    run: Run, *, ratio: float = 3.0, rows: int = 500, rising: float = 1.2
+) -> Iterator[Finding]:
+    """Gradient norm grows slowly to a multiple of what it was.
+
+    ## What it finds
+    The median gradient norm of the last tenth of a run of ``rows`` rows and more is ``ratio``
+    times that of its third tenth, and has grown by ``rising`` over its second half as well: a
+    warning; a notice where the loss has fallen below half of what it was meanwhile, as it does
+    when a model learns its training set by heart.
+
+    ## Why it matters
+    Weights or logits that grow make gradients grow long before anything leaps. Such runs end in
+    spikes that come ever more often.
+
+    ## What to do
+    Look at weight norms and attention logits; add weight decay where there is none (embeddings),
+    QK-norm or z-loss.
+
+    ## When it errs
+    Fine-tunes over several epochs and runs whose batch size falls have growing norms by nature.
+
+    ## Settings
+    ratio: Multiple of the early norm.
+    rows: Rows without which no drift is looked for.
+    rising: Growth over the second half of the run.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/synthetic_clipping.jsonl --rule grad-norm-drift --format brief
+    warning   grad-norm-drift      attempt 0  step 1154..2000  grad_norm 2.889, expected 0.3553
+
+    ## Sources
+    - Gradient norms that grew over weeks before the run had to be given up: chronicles of
+      tr8-104B (bigscience-workshop).
+    """
+    looked = False
+    for raw in signals(run, "grad_norm"):
+        signal = raw.finite()
+        kept = signal.at((signal.values > 0) & (signal.steps > warmup_end(run, signal.attempt)))
+        n = len(kept)
+        if n < rows:
+            continue
+        looked = True
+        tenth = n // 10
+        x = kept.values
+        early = float(np.median(x[2 * tenth : 3 * tenth]))
+        middle = float(np.median(x[n // 2 - tenth // 2 : n // 2 + tenth // 2]))
+        late = float(np.median(x[-tenth:]))
+        if late < ratio * early or late < rising * middle:
+            continue
+        level = trailing(x, tenth)
+        begun = int(np.argmax(np.nan_to_num(level) >= np.sqrt(ratio) * early))
+        severity: Severity = "notice" if _learnt_by_heart(run) else "warning"
+        yield finding(
+            run,
+            metric="grad_norm",
+            rows=(int(kept.rows[begun]), int(kept.rows[-1])),
+            peak=int(kept.rows[begun + int(np.argmax(x[begun:]))]),
+            severity=severity,
+            value=late,
+            expected=early,
+            score=late / early / ratio,
+            tags=("gradual-onset",),
+        )
+    if not looked:
+        raise CannotLook(f"fewer than {rows} gradient norms after warm-up in every attempt")
+
+
+def _learnt_by_heart(run: Run) -> bool:
+    """Say whether the loss fell to half between the third tenth and the end."""
+    if not run.has("loss"):
+        return False
+    x = run.array("loss")
+    x = x[np.isfinite(x)]
+    tenth = max(1, len(x) // 10)
+    return float(np.median(x[-tenth:])) < 0.5 * float(np.median(x[2 * tenth : 3 * tenth]))

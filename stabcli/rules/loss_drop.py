@@ -1,0 +1,133 @@
+"""Rule ``loss-drop``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.run import Run
+from stabcli.series import Signal, planned_changes, signals, warmup_end
+from stabcli.shifts import Shift, rises
+
+EDGES = sorted({Fraction(k, e) for e in range(2, 6) for k in range(1, e)})
+"""Shares of a run at which epochs end, where there are two to five of them."""
+NEAR = 0.015
+"""Share of the run within which a drop stands at such an edge."""
+ABRUPT_ROWS = 8
+"""Rows within which a drop must show most of its size."""
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0")
+def loss_drop(
+    run: Run, *, drop: float = 0.15, sigmas: float = 5.5, rows: int = 32, ahead: float = 4.0
+) -> Iterator[Finding]:
+    """Loss falls within a few rows to a level that training does not explain.
+
+    ## What it finds
+    The level (trimean) of ``rows`` logged losses lies at least ``drop`` below that of as many
+    before them, by ``sigmas`` standard errors, ``ahead`` times further than it fell in the rows
+    before, and most of it within 8 rows: a warning. Left out are warm-up, edges of logged epochs,
+    changes of batch size or number of GPUs, leaps of the learning rate, and drops that come
+    again and again; where epochs are not logged, a drop at a half, a third, a quarter or a fifth
+    of the run is a notice.
+
+    ## Why it matters
+    Nothing learns 15 % in a moment. Data seen before, targets that leak into the inputs, or a
+    mask that leaves little to predict do look like that, and the run trains on them.
+
+    ## What to do
+    Compare the batches on both sides of ``first``: their source, their order, their masks. Look
+    whether the validation loss fell as well; if it did not, roll back to before ``first``.
+
+    ## When it errs
+    An easier data mix, shorter sequences or a planned fall of the learning rate lower the loss on
+    purpose; so does a model that finds a trick (grokking, induction heads).
+
+    ## Settings
+    drop: Least relative fall of the level.
+    sigmas: Least fall in standard errors.
+    rows: Rows on either side whose levels are compared.
+    ahead: Multiple of the fall over the rows before.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/synthetic_shifts.jsonl --rule loss-drop --format brief
+    warning   loss-drop            attempt 0  step 1130..1600  loss 1.754, expected 2.344
+
+    ## Sources
+    - Loss too low on repeated data, and drops that no data explains: training-loss-patterns.md of
+      ml-engineering (stas00).
+    """
+    looked = False
+    for raw in signals(run, "loss"):
+        signal = raw.finite()
+        signal = signal.at(signal.values > 0)
+        if len(signal) < 0.9 * len(raw):
+            continue
+        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
+        found: list[Finding] = []
+        for start, stop in pairwise(edges):
+            if stop - start < 3 * rows:
+                continue
+            looked = True
+            x = np.log(signal.values[start:stop])
+            for shift in rises(-x, rows=rows, least=-float(np.log1p(-drop)), sigmas=sigmas):
+                if not _sudden(x, shift, rows, ahead) or _epoch_edge(
+                    run, signal, start + shift.first
+                ):
+                    continue
+                severity: Severity = "warning"
+                tags: tuple[str, ...] = ()
+                if not run.has("epoch") and _at_a_fraction(
+                    run, int(signal.steps[start + shift.first])
+                ):
+                    severity, tags = "notice", ("epoch-edge",)
+                inside = slice(start + shift.first, start + shift.last + 1)
+                found.append(
+                    finding(
+                        run,
+                        metric="loss",
+                        rows=(int(signal.rows[inside][0]), int(signal.rows[inside][-1])),
+                        peak=int(signal.rows[inside][np.argmin(signal.values[inside])]),
+                        severity=severity,
+                        value=float(np.exp(-shift.after)),
+                        expected=float(np.exp(-shift.before)),
+                        score=shift.score,
+                        tags=tags,
+                    )
+                )
+        if len(found) < 3:
+            yield from found
+    if not looked:
+        raise CannotLook(f"fewer than {3 * rows} positive losses after warm-up in every attempt")
+
+
+def _sudden(x: np.ndarray, shift: Shift, rows: int, ahead: float) -> bool:
+    """Say whether most of the drop happened at once, and not as the run was falling anyway."""
+    at, size = shift.first, shift.after - shift.before
+    if at < 2 * rows:
+        return False
+    earlier, later = x[at - ABRUPT_ROWS : at], x[at : at + ABRUPT_ROWS]
+    falling = float(np.median(x[at - 2 * rows : at - rows]) - np.median(x[at - rows : at]))
+    at_once = float(np.median(earlier) - np.median(later))
+    return at_once >= 0.7 * size and size >= ahead * falling
+
+
+def _epoch_edge(run: Run, signal: Signal, at: int) -> bool:
+    """Say whether a logged epoch ends within a few rows of ``at``."""
+    if not run.has("epoch"):
+        return False
+    near = slice(max(0, at - ABRUPT_ROWS), at + ABRUPT_ROWS)
+    epochs = run.array("epoch")[signal.rows[near]]
+    epochs = epochs[np.isfinite(epochs)]
+    return len(epochs) > 0 and bool(np.floor(epochs[0]) != np.floor(epochs[-1]))
+
+
+def _at_a_fraction(run: Run, step: int) -> bool:
+    """Say whether a step is a half, a third, a quarter or a fifth of the run, or a multiple."""
+    done = step / max(1, int(run.frame["step"].max()))  # type: ignore[arg-type]
+    return any(abs(done - float(edge)) < NEAR for edge in EDGES)

@@ -1,0 +1,88 @@
+"""Rule ``spike-rate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
+from stabcli.run import Run
+from stabcli.series import signals, warmup_end
+
+
+@rule(needs=("loss",), presets=("default",), since="0.1.0", judges=False)
+def spike_rate(
+    run: Run, *, window: int = 128, sigmas: float = 6.0, rate: float = 0.001, least: int = 3
+) -> Iterator[Finding]:
+    """Spikes of loss or gradient norm are frequent; a statistic, not an alarm.
+
+    ## What it finds
+    The share of rows after warm-up whose loss, or gradient norm, is more than ``sigmas`` plain
+    standard deviations above the mean of the ``window`` rows before: one notice for each of the
+    two where it is above ``rate`` and ``least`` rows.
+
+    ## Why it matters
+    Every spike may heal and the run still be on its way to one that does not: a rate that grows
+    is how OLMo's authors compare recipes.
+
+    ## What to do
+    Compare with other runs of the recipe. Lower the learning rate, add QK-norm or z-loss, or
+    filter repeated n-grams from the data.
+
+    ## When it errs
+    Mean and deviation hold the spikes before: of several in one window only the first counts.
+    Uneven batches have a high rate by nature.
+
+    ## Settings
+    window: Rows before that give mean and deviation.
+    sigmas: Standard deviations above the mean.
+    rate: Share of rows for a notice.
+    least: Rows for a notice.
+
+    ## Example
+    $ stabcli scan sample_logs/jsonl/synthetic_gradients.jsonl --rule spike-rate --format brief
+    notice    spike-rate           attempt 0  step 700..704  grad_norm 15.94
+
+    ## Sources
+    - SpikeScore, 128 steps and 6 standard deviations: StabilityMonitorCallback of OLMo-core.
+    """
+    looked = False
+    warm = warmup_end(run)
+    for metric in ("loss", "grad_norm"):
+        if not run.has(metric):
+            continue
+        rows: list[np.ndarray] = []
+        values: list[np.ndarray] = []
+        total = 0
+        for raw in signals(run, metric):
+            signal = raw.finite()
+            if len(signal) <= window:
+                continue
+            looked = True
+            x = pl.Series(signal.values)
+            mean = x.rolling_mean(window).to_numpy()[:-1]
+            sigma = x.rolling_std(window, ddof=0).to_numpy()[:-1]
+            with np.errstate(invalid="ignore"):
+                high = (sigma > 1e-10) & (signal.values[1:] > mean + sigmas * sigma)
+            high &= signal.steps[1:] > warm
+            total += int((signal.steps[window:] > warm).sum())
+            rows.append(signal.rows[1:][high])
+            values.append(signal.values[1:][high])
+        at, tops = np.concatenate([*rows, []]), np.concatenate([*values, []])
+        if total and len(at) >= max(least, rate * total):
+            share = 100 * len(at) / total
+            peak = int(np.argmax(tops))
+            yield finding(
+                run,
+                metric=metric,
+                rows=(int(at[0]), int(at[-1])),
+                peak=int(at[peak]),
+                severity="notice",
+                value=float(tops[peak]),
+                score=share / 100 / rate,
+                tags=(STATISTIC, f"rate-{share:.2g}%"),
+            )
+    if not looked:
+        raise CannotLook(f"no attempt has more than {window} rows")

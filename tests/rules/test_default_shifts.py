@@ -1,0 +1,251 @@
+"""Shifts, drops, drifts, vanished gradients, policy losses, logits: quiet twins first."""
+
+import numpy as np
+import pytest
+
+from stabcli.bumps import Tails
+from stabcli.shifts import rises, trimeans
+from tests.rules.runs import findings, healthy, make_run, skipped
+
+LOSS = ("loss-shift", "loss-drop", "loss-divergence")
+NORM = ("grad-norm-vanishing", "grad-norm-drift", "spike-rate")
+
+
+def changed(metric, where, change, n=2000, seed=0, noise=0.035):
+    """A healthy run with ``change`` applied to some rows of a metric."""
+    columns = healthy(n, seed=seed, noise=noise)
+    columns[metric][where] = change(columns[metric][where])
+    return make_run(**columns)
+
+
+def told(run, rule, **settings):
+    """First step, last step and severity of what a rule finds."""
+    return [(f.first, f.last, f.severity) for f in findings(run, rule, **settings)]
+
+
+# --- quiet ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [*LOSS, *NORM])
+@pytest.mark.parametrize("noise", [0.005, 0.035, 0.15])
+def test_healthy_run_is_silent(rule, noise):
+    """Ten clean runs at each of three noise levels give nothing at all."""
+    for seed in range(10):
+        run = make_run(**healthy(2000, seed=seed, noise=noise))
+        assert findings(run, rule) == [], seed
+
+
+@pytest.mark.parametrize("rule", LOSS)
+def test_correlated_noise_is_silent(rule):
+    """A loss that wanders, as uneven data makes it, does not shift."""
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        wander = np.convolve(random.normal(0, 0.03, 2063), np.ones(64) / 8, "valid")
+        columns = healthy(2000, seed=seed)
+        columns["loss"] += wander
+        assert findings(make_run(**columns), rule) == [], seed
+
+
+def test_epochs_are_silent():
+    """The loss falls where an epoch ends, logged or not, as a model learns its data by heart."""
+    columns = healthy(1500)
+    epoch = np.arange(1500) // 500
+    columns["loss"] = 0.9 * 0.6**epoch + np.random.default_rng(0).normal(0, 0.02, 1500)
+
+    assert findings(make_run(**columns, epoch=np.arange(1500) / 500), "loss-drop") == []
+    assert all(f.severity == "notice" for f in findings(make_run(**columns), "loss-drop"))
+
+
+def test_short_spike_is_no_shift():
+    """Ten rows at three times the level leave the level where it was."""
+    assert told(changed("loss", slice(1000, 1010), lambda x: 3 * x), "loss-shift") == []
+
+
+def test_planned_change_is_no_shift():
+    """A larger batch begins anew."""
+    columns = healthy()
+    columns["loss"][1200:] *= 1.15
+    batch = np.where(np.arange(2000) < 1200, 256.0, 512.0)
+
+    assert findings(make_run(**columns, global_batch_size=batch), "loss-shift") == []
+
+
+def test_gradient_norm_that_was_always_zero_is_a_placeholder():
+    """It says nothing, and the rule says that it could not look."""
+    run = make_run(loss=np.full(100, 2.0), grad_norm=np.zeros(100))
+    assert skipped(run, "grad-norm-vanishing").startswith("fewer than 16")
+
+
+def test_two_rows_without_gradient_are_silent():
+    """A loss scaler may skip that many."""
+    run = changed("grad_norm", slice(1000, 1002), lambda x: 0 * x)
+    assert told(run, "grad-norm-vanishing") == []
+
+
+def test_policy_loss_around_zero_is_silent():
+    """It changes its sign, has no level, and now and then a row is far out."""
+    random = np.random.default_rng(0)
+    loss = random.standard_t(4, 800) * 0.05
+    assert (
+        findings(make_run(reward=np.zeros(800), policy_loss=loss), "objective-loss-explosion") == []
+    )
+
+
+def test_logits_of_a_healthy_run_are_silent():
+    """They settle at some ten."""
+    logits = 12 * (1 - np.exp(-np.arange(1000) / 100)) + np.random.default_rng(0).normal(0, 1, 1000)
+    assert findings(make_run(max_attention_logit=logits), "attention-logits") == []
+
+
+def test_clip_below_the_usual_norm_is_a_choice():
+    """All rows were cut from the start."""
+    run = make_run(**healthy(), facts={"grad_clip": 0.1})
+    assert findings(run, "clip-saturation") == []
+
+
+# --- loud -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1.08, 1.15, 1.5])
+@pytest.mark.parametrize("seed", range(3))
+def test_shift_is_found_where_it_is(factor, seed):
+    """From the row at which the level rose to the last before it fell, within three rows."""
+    run = changed("loss", slice(1200, 1500), lambda x: factor * x, seed=seed, noise=0.02)
+    ((first, last, severity),) = told(run, "loss-shift")
+
+    assert abs(first - 1201) <= 3
+    assert abs(last - 1500) <= 3
+    assert severity == "warning"
+
+
+def test_shift_of_15_percent_needs_64_rows():
+    """It is found in a log that ends 64 rows after it, though rows differ by 7 %."""
+    columns = {k: v[:1264] for k, v in healthy(2000, noise=0.15).items()}
+    columns["loss"][1200:] *= 1.15
+    assert [f for f, *_ in told(make_run(**columns), "loss-shift") if abs(f - 1201) <= 8]
+
+
+def test_drop_is_found():
+    """A quarter less within one row, at no edge of an epoch."""
+    ((first, _, severity),) = told(
+        changed("loss", slice(1130, None), lambda x: 0.75 * x, 1600), "loss-drop"
+    )
+    assert (abs(first - 1131) <= 2, severity) == (True, "warning")
+
+
+def test_slow_drift_is_found():
+    """10 % within a twentieth of the run, no row of which leaps."""
+    n = 4000
+    ramp = 1 + 0.1 * np.clip((np.arange(n) - 2400) / 200, 0, 1)
+    columns = healthy(n)
+    columns["loss"] *= ramp
+    (found,) = findings(make_run(**columns), "loss-divergence")
+
+    assert 2350 < found.first < 2600
+    assert "gradual-onset" in found.tags
+
+
+@pytest.mark.parametrize(("rows", "severity"), [(5, "warning"), (800, "error")])
+def test_vanished_gradient_is_found(rows, severity):
+    """A warning where it comes back, an error where it does not."""
+    run = changed("grad_norm", slice(1200, 1200 + rows), lambda x: 1e-9 * x)
+    assert told(run, "grad-norm-vanishing") == [(1201, 1200 + rows, severity)]
+
+
+def test_policy_loss_that_explodes_is_found():
+    """From a tenth to tens: at its first rows, though it swings about zero."""
+    loss = np.random.default_rng(0).normal(0, 0.05, 600)
+    loss[400:] *= 200
+    ((first, _, severity),) = told(
+        make_run(reward=np.zeros(600), policy_loss=loss), "objective-loss-explosion"
+    )
+    assert (abs(first - 401) <= 3, severity) == (True, "error")
+
+
+def test_logits_above_100_are_found():
+    """Three rows in a row."""
+    logits = np.full(500, 20.0)
+    logits[300:310] = 140
+    assert told(make_run(max_attention_logit=logits), "attention-logits") == [(301, 310, "warning")]
+
+
+def test_growing_gradients_are_found():
+    """To eight times what they were, past the clip."""
+    columns = healthy(3000)
+    columns["grad_norm"] *= np.exp(2.1 * np.clip((np.arange(3000) - 1200) / 1500, 0, 1))
+    run = make_run(**columns, facts={"grad_clip": 1.0})
+
+    assert [s for *_, s in told(run, "grad-norm-drift")] == ["warning"]
+    assert [s for *_, s in told(run, "clip-saturation")] == ["warning"]
+
+
+def test_frequent_spikes_are_counted():
+    """One notice with the share of rows."""
+    run = changed("loss", slice(300, None, 150), lambda x: 2 * x)
+    (found,) = findings(run, "spike-rate")
+    assert found.severity == "notice"
+    assert any(t.startswith("rate-") for t in found.tags)
+
+
+# --- degenerate -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule", [*LOSS, *NORM, "clip-saturation", "objective-loss-explosion", "attention-logits"]
+)
+@pytest.mark.parametrize(
+    "values",
+    [[], [2.0], [float("nan")] * 200, [0.0] * 200, [2.0] * 1500, [-1.0, 1.0] * 100, [1e308] * 200],
+    ids=["empty", "one row", "NaN", "zero", "constant", "signs", "huge"],
+)
+def test_degenerate_series_neither_fire_nor_break(rule, values):
+    """Nothing can be said of them, or nothing is wrong with them."""
+    if not values:
+        run = make_run(step=[1], loss=[None], grad_norm=[None], other=[1.0])
+    else:
+        run = make_run(
+            loss=values,
+            grad_norm=values,
+            max_attention_logit=np.minimum(values, 50),
+            facts={"grad_clip": 1e309},
+        )
+    if skipped(run, rule) is None:
+        assert findings(run, rule) == []
+
+
+def test_scale_of_the_loss_does_not_matter():
+    """Shifts are found alike in nats and in bits."""
+    columns = healthy(2000)
+    columns["loss"][1200:] *= 1.2
+    nats = told(make_run(**columns), "loss-shift")
+    columns["loss"] = columns["loss"] / np.log(2)
+
+    assert told(make_run(**columns), "loss-shift") == nats != []
+
+
+def test_later_rows_change_no_shift():
+    """What is told of the past stays so when the log grows."""
+    columns = healthy(3000)
+    columns["loss"][1200:1400] *= 1.2
+    short = {k: v[:2500] for k, v in columns.items()}
+    assert told(make_run(**short), "loss-shift") == told(make_run(**columns), "loss-shift") != []
+
+
+def test_rises_of_short_series():
+    """Fewer values than two windows hold no rise."""
+    assert rises(np.arange(40.0), rows=32, least=0.1, sigmas=5) == []
+    assert trimeans(np.arange(5.0), 32, 8)[0].size == 0
+
+
+def test_tails_tell_even_from_uneven_batches():
+    """One row of 8 deviations is alone among normal noise and one of many with heavy tails."""
+    random = np.random.default_rng(0)
+    even = np.exp(random.normal(0, 0.03, 5000))
+    even[2500] = np.exp(0.24)
+    uneven = np.exp(random.standard_t(4, 5000) * 0.03)
+    highest = int(np.argmax(uneven))
+    base = np.ones(5000)
+
+    assert Tails(even, base).alone(2500, 2500, 0.7)
+    assert not Tails(even, base).heavy(2500, 2500)
+    assert Tails(uneven, base).heavy(highest, highest)
