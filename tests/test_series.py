@@ -1,6 +1,7 @@
 """The robust score and its helpers, against plain reference code."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -107,9 +108,7 @@ def test_stretches_cover_what_is_true(mask, gap):
     covered = {i for a, b in spans for i in range(a, b + 1)}
     assert {i for i, m in enumerate(mask) if m} <= covered
     assert all(mask[a] and mask[b] for a, b in spans)
-    assert all(
-        later[0] - earlier[1] > gap + 1 for earlier, later in zip(spans, spans[1:], strict=False)
-    )
+    assert all(later[0] - earlier[1] > gap + 1 for earlier, later in pairwise(spans))
 
 
 def test_slope_ignores_an_outlier():

@@ -40,13 +40,23 @@ def test_torn_packed_files_keep_what_came_before(tmp_path, ending, share):
     packed = PACKERS[ending](TEXT)
     path = tmp_path / f"log.{ending}"
     path.write_bytes(packed[: int(share * len(packed))])
+    came = unpacked(path)
+    if came is None:
+        return
+    content, notes = came
+    assert TEXT.startswith(content)
+    assert any("breaks off" in n for n in notes)
+
+
+def unpacked(path):
+    """What came out of a packed file and what is noted of it; None where it says that nothing did."""
     try:
         source = open_source(path)
     except LogError as error:
-        assert "could be unpacked" in str(error)
-    else:
-        assert TEXT.startswith(source.path.read_bytes())
-        assert any("breaks off" in n for n in source.notes)
+        if "could be unpacked" not in str(error):
+            raise
+        return None
+    return source.path.read_bytes(), source.notes
 
 
 @pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
