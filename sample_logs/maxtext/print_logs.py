@@ -226,6 +226,167 @@ def composer():
     write("composer/oddities.log", odd)
 
 
-PRINTED = [maxtext, nemo, olmo, composer]
+LN2 = 0.6931471805599453
+
+
+def fairseq():
+    text = (
+        "2026-01-01 08:00:00 | INFO | metaseq.cli.train | {'clip_norm': 1.0, 'seed': 1,"
+        " 'max_update': 1000, 'lr': [0.003], 'warmup_updates': 100, 'weight_decay': 0.1}\n"
+        "2026-01-01 08:00:00 | INFO | metaseq.cli.train | num. model params: 120,576 (num. trained:"
+        " 120,576)\n2026-01-01 08:00:01 | INFO | metaseq.cli.train | training on 8 devices (GPUs)\n"
+    )
+    plain = ""
+    for i, row in enumerate(STEPS):
+        stamp = when(row, "%Y-%m-%d %H:%M:%S")
+        values = {
+            "loss": f"{row['loss'] / LN2:.3f}",
+            "ppl": f"{2.718281828459045 ** row['loss']:.2f}",
+            "wps": f"{0 if i == 0 else row['tokens_per_sec']:g}",
+            "ups": f"{1 / row['step_time']:.2f}",
+            "wpb": f"{TOKENS:g}",
+            "bsz": f"{SEQUENCES:g}",
+            "num_updates": str(row["step"]),
+            "lr": f"{row['lr']:g}",
+            "gnorm": f"{row['grad_norm']:.3f}",
+            "clip": "100",
+            "loss_scale": "8",
+            "train_wall": "0",
+            "wall": f"{(row['timestamp'] - STEPS[0]['timestamp']):.0f}",
+        }
+        if i == 150:  # every gradient of the window overflowed
+            values = {k: v for k, v in values.items() if k not in ("gnorm", "ups", "clip")}
+            text += f"{stamp} | INFO | metaseq.trainer | NOTE: gradient overflow detected, ignoring gradient, setting loss scale to: 4.0\n"
+        shown = json.dumps({"epoch": 1, "update": round(row["step"] / 1e6, 3), **values})
+        text += f"slurm_procid 0 : {stamp} | INFO | train_inner | {shown}\n"
+        if row["step"] in EVALUATIONS:
+            loss = EVALUATIONS[row["step"]]
+            shown = json.dumps(
+                {
+                    "epoch": 1,
+                    "valid_loss": f"{loss / LN2:.3f}",
+                    "valid_ppl": f"{2.718281828459045**loss:.2f}",
+                    "valid_num_updates": str(row["step"]),
+                }
+            )
+            text += f"{stamp} | INFO | valid | {shown}\n"
+        if 80 <= i < 130:
+            listed = ", ".join(f"{k}={v}" for k, v in values.items())
+            plain += f"{stamp} | INFO | train_inner | epoch 001: {row['step']:6d} / 5000 {listed}\n"
+            if row["step"] in EVALUATIONS:
+                plain += (
+                    f"{stamp} | INFO | valid | epoch 001 | valid on 'valid' subset | loss"
+                    f" {EVALUATIONS[row['step']] / LN2:.3f} | ppl 5.57 | wps 0 | num_updates {row['step']}\n"
+                )
+    write("fairseq/bad_batch.log", text)
+    write("fairseq/simple.log", plain)
+
+
+def human(value):
+    for size, suffix in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if value >= size:
+            return f"{value / size:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def nanotron():
+    head = "\x1b[2;3m{} [INFO|DP=0|PP=0|TP=0|node1]\x1b[0m: "
+    text = "".join(
+        head.format("01/01 08:00:00") + line + "\n"
+        for line in (
+            "Config(general=GeneralArgs(project='toy', seed=42,",
+            "       checkpoints=CheckpointsArgs(checkpoint_interval=100,",
+            "       parallelism=ParallelismArgs(dp=4, pp=1, tp=2,",
+            "       optimizer=OptimizerArgs(weight_decay=0.1, clip_grad=1.0, learning_rate=0.003,",
+            "       lr_warmup_steps=100, sequence_length=64,",
+            "Total number of parameters: 121K (0.23MiB)",
+        )
+    )
+    for row in STEPS:
+        text += (
+            head.format(when(row, "%m/%d %H:%M:%S"))
+            + f"iteration: {row['step']} / {TOTAL} | consumed_tokens: {human(row['step'] * TOKENS)} |"
+            f" time_per_iteration_ms: {human(row['step_time'] * 1000)} | tokens_per_sec:"
+            f" {human(row['tokens_per_sec'])} | tokens_per_sec_per_gpu:"
+            f" {human(row['tokens_per_sec'] / 8)} | global_batch_size: {human(TOKENS)} | grad_norm:"
+            f" {human(row['grad_norm'])} | lm_loss: {human(row['loss'])} | lr: {human(row['lr'])} |"
+            " model_tflops_per_gpu: 0.011 | eta: 17:20:00\n"
+        )
+    write("nanotron/bad_batch.log", text)
+
+
+def litgpt():
+    text = "Seed set to 42\nTotal parameters: 120,576\n"
+    held_out = "n/a"
+    for row in STEPS:
+        for half in (1, 2):  # two micro-batches a step
+            text += (
+                f"Epoch 1 | iter {2 * row['step'] - 2 + half} step {row['step'] - 2 + half} | loss train:"
+                f" {row['loss']:.3f}, val: {held_out} | iter time: {row['step_time'] * 500:.2f} ms"
+                f"{' (step)' if half == 2 else ''} remaining time: 1:02:03\n"
+            )
+        if row["step"] in EVALUATIONS:
+            held_out = f"{EVALUATIONS[row['step']]:.3f}"
+            text += f"iter {2 * row['step']}: val loss {EVALUATIONS[row['step']]:.4f}, val time: 1234.56 ms\n"
+    write("litgpt/bad_batch.log", text)
+
+
+def torchtune():
+    text = ""
+    for i, row in enumerate(STEPS):
+        loss = "nan" if i == 199 else f"{row['loss']!r}"
+        text += (
+            f"Step {row['step']} | loss:{loss} lr:{row['lr']!r} tokens_per_second_per_gpu:"
+            f"{row['tokens_per_sec']!r} grad_norm:tensor({row['grad_norm']!r}, device='cuda:0')\n"
+        )
+        if row["step"] in EVALUATIONS:
+            text += f"Step {row['step']} | val_loss:{EVALUATIONS[row['step']]!r} \n"
+    write("torchtune/log_1767254400.txt", text)
+
+
+def mlx():
+    text = "Trainable parameters: 100.000% (0.121M/0.121M)\nStarting training..., iters: 1000\n"
+    for row in STEPS:
+        if row["step"] in EVALUATIONS:
+            text += (
+                f"Iter {row['step']}: Val loss {EVALUATIONS[row['step']]:.3f}, Val took 12.345s\n"
+            )
+        text += (
+            f"Iter {row['step']}: Train loss {row['loss']:.3f}, Learning Rate {row['lr']:.3e}, It/sec"
+            f" {1 / row['step_time']:.3f}, Tokens/sec {row['tokens_per_sec']:.3f}, Trained Tokens"
+            f" {row['step'] * TOKENS}, Peak mem 0.512 GB\n"
+        )
+        if row["step"] % 100 == 0:
+            text += f"Iter {row['step']}: Saved adapter weights to adapters/adapters.safetensors.\n"
+    write("mlx/bad_batch.log", text)
+
+
+def prime_rl():
+    with (LOGS / "jsonl/entropy_collapse.jsonl").open() as policy:
+        rows = [r for r in map(json.loads, policy) if "step" in r][:120]
+    text, orchestrator = "", ""
+    for row in rows:
+        norm = "nan" if row["step"] == 100 else f"{row['grad_norm']:.4f}"
+        text += (
+            f"03:04:05 SUCCESS Step {row['step']} |   1.23s | Loss {row['loss']:.4f} | Entropy"
+            f" {row['entropy']:.4f} | Mismatch KL 0.0012 | Grad. Norm {norm} | LR {row['lr']:.2e} |"
+            " Throughput 12345 tokens/s | MFU 31.2% | Peak Mem. 70.1 GiB\n"
+        )
+        orchestrator += (
+            f"03:04:05 SUCCESS Step {row['step']} | Time: 5.20s | Reward: {row['reward']:.4f} |"
+            f" Throughput: 2345.6 tokens/s | Seq. Length: {row['response_length/mean']:.1f} tokens/sample\n"
+        )
+    write("prime-rl/trainer.log", text)
+    write("prime-rl/orchestrator.log", orchestrator)
+    supervised = "".join(
+        f"03:04:05 SUCCESS Step {r['step']} |   0.03s | Loss {r['loss']:.4f} | Grad. Norm"
+        f" {r['grad_norm']:.4f} | LR {r['lr']:.2e} | Throughput {r['tokens_per_sec']:.0f} tokens/s | MFU"
+        " 31.2% | Peak Mem. 0.5 GiB\n"
+        for r in STEPS
+    )
+    write("prime-rl/supervised.log", supervised)
+
+
+PRINTED = [maxtext, nemo, olmo, composer, fairseq, nanotron, litgpt, torchtune, mlx, prime_rl]
 for each in PRINTED:
     each()

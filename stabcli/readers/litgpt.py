@@ -1,0 +1,80 @@
+"""Reader ``litgpt``: the console of LitGPT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from stabcli.assembly import Reading
+from stabcli.readers import reader
+from stabcli.sources import Source
+from stabcli.textlog import Grammar, Line, Says, claims, known, readings
+
+_NUMBER = r"[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|nan|inf)"
+_TIME = "time of a micro-batch"
+_LOSS = "loss of a micro-batch"
+_HEAD = (
+    r"Epoch (?P<epoch>\d+) \| iter (?P<iter>\d+) step (?P<step>\d+) \| loss train:"
+    rf" (?P<loss>{_NUMBER}), val: (?P<_val>\S+) \| iter time: (?P<time>[\d.]+ ms)"
+)
+
+
+def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """Take what is said of micro-batches for the step where nothing else is or each has only one."""
+    if "loss" not in frame.columns and _LOSS in frame.columns:
+        notes.append("no line is marked as the end of a step: losses are those of micro-batches")
+        frame = frame.rename({_LOSS: "loss"})
+    if {"iter", _TIME} <= set(frame.columns):
+        train = frame.filter(pl.col("iter").is_not_null())
+        if (train["iter"] == train["step"]).all():
+            return frame.rename({_TIME: "iter time"})
+    return frame
+
+
+GRAMMAR = known(
+    Grammar(
+        name="litgpt",
+        lines=(
+            Line(
+                mark="| loss train:",
+                pattern=_HEAD + r" \(step\)",
+                names={"time": _TIME},
+            ),
+            Line(
+                mark="| loss train:",
+                pattern=_HEAD + r"(?! \(step\))",
+                names={"time": _TIME, "loss": _LOSS},
+            ),
+            Line(
+                mark=": val loss",
+                pattern=rf"\biter (?P<_iter>\d+): val loss (?P<val>{_NUMBER}), val time:",
+                names={"val": "val loss"},
+                step="last",
+                main=False,
+            ),
+        ),
+        says=(
+            Says(mark="otal parameters", pattern=r"[Tt]otal parameters: (?P<parameters>[\d,]+)"),
+            Says(mark="Seed set to", pattern=r"Seed set to (?P<seed>\d+)"),
+            Says(mark="aving checkpoint", pattern=r"aving checkpoint to .*?step-0*(?P<saved>\d+)"),
+        ),
+        names={"val_loss": "val loss"},
+        finish=_finish,
+    )
+)
+
+
+def matches(source: Source) -> bool:
+    """Claim a text log with LitGPT's iteration lines."""
+    return claims(source, GRAMMAR)
+
+
+@reader(matches, writes="LitGPT: console")
+def litgpt(source: Source) -> Iterator[Reading]:
+    """Read iteration lines and validations.
+
+    The loss of a step is in the line of its last micro-batch; the lines of the others count the
+    steps done before.
+    """
+    yield from readings(source, GRAMMAR)
