@@ -47,7 +47,10 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
         if i + 1 == len(parts):
             notes += log.notes
         name = source.name if not i else f"{source.name} ({i + 1})"
-        facts = _facts(_said(log, before, last), grammar)
+        until = (
+            last if i + 1 < len(parts) else log.lines
+        )  # the last checkpoint follows the last step
+        facts = _facts(_said(log, before, until), grammar)
         yield _reading(name, part, log, grammar, facts, notes)
         before = last
 

@@ -20,7 +20,7 @@ def test_values_are_those_of_the_run():
     assert {n: run.facts[n].value for n in ("parameters", "total_steps", "checkpoints")} == {
         "parameters": 121000,
         "total_steps": 1000,
-        "checkpoints": (600,),
+        "checkpoints": (600, 700),
     }
 
 

@@ -33,7 +33,7 @@ def test_what_the_log_says_of_itself():
         "grad_clip": 1.0,
         "optimizer": "adam",
         "gpus": 8,
-        "checkpoints": (601,),
+        "checkpoints": (601, 701),
     }
 
     assert {name: facts[name].value for name in wanted} == wanted

@@ -26,7 +26,7 @@ def test_values_are_those_of_the_run():
         "parameters": 120576,
         "total_steps": 1000,
     }
-    assert run.facts["checkpoints"].value == (600,)
+    assert run.facts["checkpoints"].value == (600, 700)
 
 
 def test_olmo_core():
