@@ -114,6 +114,8 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
     )
 
 
+_OWN_KEYS = ("attempt", "line", "file", "discarded", "hidden")
+"""Columns of a frame that are ours; a log's own column of that name keeps another one."""
 _NOT_MEASURED = ("step", "epoch", "wall_time", "elapsed_seconds", "tokens_seen", "samples_seen")
 
 
@@ -192,7 +194,7 @@ def _canonical(reading: Reading, columns: Mapping[str, str], notes: list[str]) -
             made.append(table[name])
             continue
         target = canonical.get(name, name)
-        if name not in canonical and name in METRICS:
+        if (name not in canonical and name in METRICS) or target in _OWN_KEYS:
             target = f"{name} (unmapped)"
         if target == "wall_time":
             values = _times(table[name])

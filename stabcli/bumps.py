@@ -13,6 +13,8 @@ import polars as pl
 
 from stabcli.series import SIGMA_PER_MAD, stretches
 
+AS_FREQUENT = 0.6
+"""Share of a bump's log height that another must reach to be of the same kind of batch."""
 AS_HIGH = 0.85
 """Share of a bump's log height that another must reach to be as high."""
 GAP = 1
@@ -40,6 +42,7 @@ class Bumps:
         ]
         self._first = np.array([a for a, _ in spans], dtype=np.int64)
         self._last = np.array([b for _, b in spans], dtype=np.int64)
+        self._rows = len(ratio)
         tops = np.array([float(ratio[a : b + 1].max()) for a, b in spans])
         self._height = np.log(np.maximum(tops, 1.0))
         self._short = self._last - self._first + 1 <= short
@@ -48,6 +51,13 @@ class Bumps:
         """Say whether all bumps that touch rows ``first`` to ``last`` are short."""
         inside = (self._first <= last) & (self._last >= first)
         return bool(self._short[inside].all())
+
+    def share(self, first: int, last: int, ratio: float, within: int) -> float:
+        """Return the share of the rows near these that are short bumps about half as high or more."""
+        start, stop = max(0, first - within), min(self._rows, last + within + 1)
+        near = (self._first >= start) & (self._first < stop) & self._short
+        high = self._height >= AS_FREQUENT * np.log(ratio)
+        return float((near & high).sum()) / max(1, stop - start)
 
     def others(self, first: int, last: int, ratio: float, within: int) -> int:
         """Count the short bumps outside these rows, near them, and about as high as ``ratio``."""

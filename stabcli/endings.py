@@ -62,7 +62,8 @@ class Judge:
         signal = self._signal(findings, worst, numeric=numeric)
         if signal is None:
             return End(ending="unresolved")
-        first, last = min(f.first for f in findings), max(f.last for f in findings)
+        telling = [f for f in findings if f.severity != "notice"] or findings
+        first, last = min(f.first for f in findings), max(f.last for f in telling)
         steps, values = signal.steps, signal.values
         start = int(np.searchsorted(steps, first))
         horizon = max(min(max(self._total // 20, 1000), 5000), 20 * self._interval)

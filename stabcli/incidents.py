@@ -82,8 +82,9 @@ class Incident:
 
     @property
     def last(self) -> Step:
-        """Last step of the event."""
-        return max(f.last for f in self.findings)
+        """Last step of the event; a notice beside graver findings does not make it longer."""
+        telling = [f for f in self.findings if f.severity != "notice"] or self.findings
+        return max(f.last for f in telling)
 
     @property
     def family(self) -> str:

@@ -19,7 +19,7 @@ _DERIVED = ("discarded", "hidden")
 
 def part_by_run(reading: Reading) -> Iterator[Reading]:
     """Yield a reading for each run of a table, in the order in which they begin."""
-    reading = replace(reading, table=_taken_back(reading.table))
+    reading = replace(reading, table=taken_back(reading.table))
     columns = [c for c in RUN_COLUMNS if c in reading.table.columns]
     for column in columns:
         named = reading.table[column]
@@ -32,7 +32,7 @@ def part_by_run(reading: Reading) -> Iterator[Reading]:
     yield reading
 
 
-def _taken_back(table: pl.DataFrame) -> pl.DataFrame:
+def taken_back(table: pl.DataFrame) -> pl.DataFrame:
     """Give the columns of an exported run the meaning they had before."""
     if not {"attempt", "step", "discarded"} <= set(table.columns):
         return table

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from stabcli.cost import Cost, CostReport
 from stabcli.damage import GRAVE
 from stabcli.incidents import Incident
@@ -86,9 +88,14 @@ def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     if incident.recovered is not None:
         wait = _wait(incident)
         return (near, wait) if again else (wait, near)
-    if nonfinite or incident.ending == "diverged" or again:
+    long = incident.first - view.first >= LONG_RUN
+    if long and (nonfinite or incident.ending == "diverged" or again):
         return far, near
     return near, far
+
+
+LONG_RUN = 10 * FAR[0]
+"""Steps before an incident from which going back the 1,000 of the rule of thumb is a small part."""
 
 
 def _margin(view: Rollback, incident: Incident) -> int:
@@ -143,7 +150,11 @@ def _back(
         parts.append(f"multiply the learning rate by {lr[0]:g} to {lr[1]:g}")
     text = f"{', '.join(parts[:-1])} and {parts[-1]}."
     if went_bad(incident) and incident.recovered is None:
-        text += " Every checkpoint saved since is void; replay the batch to see what did it."
+        bad = min(f.first for f in incident.findings if not np.isfinite(f.value))
+        text += (
+            f" Every checkpoint saved from step {bad:,} on is void;"
+            " replay the batch to see what did it."
+        )
     if found is not None and not known and view.saved is None:
         why += "; no checkpoint is known: add --fact checkpoint_every=N"
     return Plan(

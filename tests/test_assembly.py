@@ -82,6 +82,13 @@ def test_rows_without_a_step_are_counted():
     assert any("1 rows without a step" in n for n in run.notes)
 
 
+@pytest.mark.parametrize("name", ["attempt", "line", "file", "discarded", "hidden"])
+def test_a_column_may_be_called_what_ours_are(name):
+    """A log's own ``line`` or ``attempt`` is a measurement of its own, and crashes nothing."""
+    run = made({"step": [1, 2], "loss": [1.0, 2.0], name: [7.0, 8.0]})
+    assert run.frame[f"{name} (unmapped)"].to_list() == [7.0, 8.0]
+
+
 def test_null_and_nan_are_not_mixed_up():
     """NaN is a value the trainer had, null is one it did not log."""
     run = made({"step": [1, 2, 3], "loss": [1.0, None, NAN]})

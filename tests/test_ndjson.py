@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stabcli import ndjson
+from stabcli.ndjson.chunks import chunks
 from stabcli.ndjson.lines import flatten
 from stabcli.ndjson.reading import _line_numbers
 from tests.conftest import SAMPLES
@@ -326,3 +327,20 @@ def test_real_logs(shared_data: Path) -> None:
         table = ndjson.read_lines(path)
         _check(table, *_expected(path.read_bytes().splitlines()))
         assert table.bad.count == 0
+
+
+def test_a_file_that_grows_while_it_is_read_is_one_state_of_it(tmp_path: Path) -> None:
+    """What is appended after the first chunk is not read half, and costs no line before it."""
+    path = tmp_path / "live.jsonl"
+    line = b'{"step": 1, "loss": 2.0}\n'
+    path.write_bytes(line * 100 + line[:9])
+    found = chunks(path, size=600)
+    first = next(found)
+    with path.open("ab") as file:
+        file.write(line[9:] + line * 50)
+    rest = list(found)
+
+    data = first.data + b"".join(c.data for c in rest)
+    assert data == line * 100 + line[:9]
+    assert [c.cut for c in rest[:-1]] == [False] * (len(rest) - 1)
+    assert rest[-1].cut

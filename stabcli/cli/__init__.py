@@ -7,6 +7,7 @@ that ``--help`` is instant.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import Annotated
@@ -36,6 +37,8 @@ COMMANDS = (
 )
 """The commands, in the order in which ``--help`` shows them."""
 
+UNWRITABLE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG, errno.EDQUOT)
+"""What a full disk or a broken device answers when a report is written to it."""
 NEW_ISSUE = "please report it, with the traceback above and the command you typed"
 
 
@@ -73,6 +76,9 @@ def make_app() -> typer.Typer:
 
 def run(arguments: list[str]) -> int:
     """Run the command line and return its exit status; every error ends here."""
+    if sys.stdout is None:
+        complain("standard output is closed: nothing can be shown: open it, or send it to a file")
+        return CANNOT_JUDGE
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no error
             stream.reconfigure(errors="replace")
@@ -88,20 +94,31 @@ def run(arguments: list[str]) -> int:
     except SystemExit:  # the command-line library met a closed pipe while printing help
         detach()
         return PIPE_CLOSED
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            return _bug(error)
+        detach()
+        complain(f"standard output cannot be written: {error.strerror}: send it elsewhere")
+        return CANNOT_JUDGE
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except Exception as error:
         if hasattr(error, "format_message"):  # how the command-line library says: wrong usage
             complain(_usage(error, arguments))
             return CANNOT_JUDGE
-        import traceback
-
-        traceback.print_exc()
-        complain(f"{type(error).__name__}: this is a bug in stabcli {__version__}: {NEW_ISSUE}")
-        return BUG
+        return _bug(error)
     if not arguments:
         return CANNOT_JUDGE
     return status if isinstance(status, int) else FINE
+
+
+def _bug(error: Exception) -> int:
+    """Show where stabcli broke, and ask for it to be told; a crash is never a verdict."""
+    import traceback
+
+    traceback.print_exception(error)
+    complain(f"{type(error).__name__}: this is a bug in stabcli {__version__}: {NEW_ISSUE}")
+    return BUG
 
 
 def _usage(error: Exception, arguments: list[str]) -> str:

@@ -124,14 +124,14 @@ def write_file(path: Path, text: str) -> None:
         OSError: It cannot be written.
     """
     if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as file:
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         return
     real = Path(os.path.realpath(path))
     handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}-")
     unfinished = Path(name)
     try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
         mask = os.umask(0)
         os.umask(mask)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Ite
     """Read a file piece by piece, UTF-16 as UTF-8 and without byte order mark."""
     with _opened(path) as file:
         line = 1
-        while data := file.read(_length(file, size)):
-            rest = b"" if data.endswith(b"\n") else file.readline(longest)
+        stop = os.fstat(file.fileno()).st_size  # a log may still be written to: one state of it
+        while data := file.read(min(_length(file, size), max(0, stop - file.tell()))):
+            left = max(0, stop - file.tell())
+            rest = b"" if data.endswith(b"\n") else file.readline(min(longest, left))
             data = data + rest if rest else data
             too_long = len(rest) == longest and not rest.endswith(b"\n")
             if too_long:

@@ -14,6 +14,7 @@ from stabcli.attempts import PART
 from stabcli.errors import LogError
 from stabcli.facts import find_facts
 from stabcli.metrics import METRICS, normalise, resolve
+from stabcli.parts import taken_back
 from stabcli.readers import BAD_SHOWN, is_text, reader, sibling
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source, open_source
@@ -64,7 +65,7 @@ def csv(source: Source) -> Iterator[Reading]:
         return
     whole = Reading(
         name=source.name,
-        table=table.frame,
+        table=taken_back(table.frame),
         facts=_hyperparameters(source),
         notes=tuple(table.notes),
         bad=_bad(table.bad),

@@ -27,7 +27,7 @@ class Place:
     @property
     def uri(self) -> str:
         """The path as a relative reference (RFC 3986)."""
-        quoted = quote(self.path)
+        quoted = quote(self.path, errors="surrogateescape")
         head, _, _ = quoted.partition("/")
         return f"./{quoted}" if ":" in head else quoted
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import trailing
-from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 
@@ -75,7 +75,7 @@ def grad_norm_drift(
             value=late,
             expected=early,
             score=late / early / ratio,
-            tags=("gradual-onset",),
+            tags=(STATISTIC, "gradual-onset"),
         )
     if not looked:
         raise CannotLook(f"fewer than {rows} gradient norms after warm-up in every attempt")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -13,6 +12,10 @@ from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches, warmup_end
 
+SETTLES = 20
+"""Rows about a logged change of batch size, GPUs or learning rate in which a new level begins."""
+CHANGE_RISE = 0.5
+"""Relative rise from which a planned change is the cause, but no excuse."""
 LEAST_ROWS = 48
 """Rows without which a trend cannot be told from noise."""
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -47,7 +50,7 @@ def loss_divergence(
 
     ## When it errs
     A change to harder data raises the loss on purpose; a change of batch size or number of GPUs
-    that is logged begins anew. The noise of very short fine-tunes can hide or fake a trend.
+    that is logged excuses a rise of less than half. The noise of very short fine-tunes can hide or fake a trend.
 
     ## Settings
     rise: Relative rise above the lowest level.
@@ -71,30 +74,32 @@ def loss_divergence(
             continue
         looked = True
         warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
-        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
-        for start, stop in pairwise(edges):
-            if stop - start < LEAST_ROWS:
-                continue
-            x = signal.values[start:stop]
-            for first, last, top, low in _climbs(x, len(signal), rise, share, sigmas):
-                rows = signal.rows[start + first], signal.rows[start + last]
-                severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
-                if last == len(x) - 1 and top > critical_rise * abs(low):
-                    severity = "critical"
-                peak = start + first + int(np.argmax(x[first : last + 1]))
-                begun = float(np.median(x[first : first + MINIMUM]))
-                slow = begun < low + error_rise * abs(low) / 2
-                yield finding(
-                    run,
-                    metric="loss",
-                    rows=(int(rows[0]), int(rows[1])),
-                    peak=int(signal.rows[peak]),
-                    severity=severity,
-                    value=low + top,
-                    expected=low,
-                    score=top / (rise * abs(low)) if low else None,
-                    tags=("gradual-onset",) if slow else (),
-                )
+        changes = planned_changes(run, signal)
+        x = signal.values[warm:]
+        if len(x) < LEAST_ROWS:
+            continue
+        for first, last, top, low in _climbs(x, len(signal), rise, share, sigmas):
+            rows = signal.rows[warm + first], signal.rows[warm + last]
+            severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
+            if last == len(x) - 1 and top > critical_rise * abs(low):
+                severity = "critical"
+            after = any(-SETTLES <= warm + first - c < SETTLES for c in changes)
+            if after and top < CHANGE_RISE * abs(low):
+                severity = "notice"
+            peak = warm + first + int(np.argmax(x[first : last + 1]))
+            begun = float(np.median(x[first : first + MINIMUM]))
+            slow = begun < low + error_rise * abs(low) / 2
+            yield finding(
+                run,
+                metric="loss",
+                rows=(int(rows[0]), int(rows[1])),
+                peak=int(signal.rows[peak]),
+                severity=severity,
+                value=low + top,
+                expected=low,
+                score=top / (rise * abs(low)) if low else None,
+                tags=("gradual-onset",) if slow else (),
+            )
     if not looked:
         raise CannotLook(f"fewer than {LEAST_ROWS} logged losses in every attempt")
 

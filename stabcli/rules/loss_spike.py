@@ -15,6 +15,12 @@ FLOOR = 0.005
 """Least spread of a loss in log units: half a percent."""
 RAISED = 0.7
 """Share of a notice that a row must score to be part of a bump."""
+FREQUENT = 0.02
+"""Share of the rows that are bumps about as high, from which they are part of the data."""
+AFTER_CHANGE = 20
+"""Rows after a logged change of batch size, GPUs or learning rate that may be due to it."""
+CHANGE_RATIO = 1.5
+"""Ratio to the level from which a planned change is the cause, but no excuse."""
 USUAL_RATIO = 1.5
 """Ratio to the level from which no bump is put down to uneven batches."""
 SHORT_RISE_BELOW_ERROR = 0.4
@@ -110,8 +116,8 @@ def loss_spike(
             z=warning,
             effect=rise,
             least_effect=min(0.03, rise),
-            restarts=planned_changes(run, signal),
         )
+        changes = planned_changes(run, signal)
         warm = warmup_end(run, signal.attempt)
         level = np.where(np.isfinite(scores.base), scores.base, signal.values)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -141,6 +147,13 @@ def loss_spike(
                     severity, tags = "notice", ("uneven-batches",)
                 elif severity == "notice" and _alone(tails, first, last, ratio[peak]):
                     severity, tags = "warning", ()
+            if bumps.only_short(first, last) and ratio[peak] < HEAVY_RATIO:
+                spread_out = bumps.share(first, last, ratio[peak], usual_within)
+                if spread_out >= FREQUENT:
+                    severity, tags = "notice", ("uneven-batches",)
+            if any(0 <= first - c < AFTER_CHANGE for c in changes):
+                tags = (*tags, "after-change")
+                severity = "notice" if ratio[peak] < CHANGE_RATIO else severity
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
             resumed = signal.resumed and (first < 3 or signal.steps[first] < signal.steps[0] + 20)
             if early or resumed:

@@ -56,7 +56,7 @@ def throughput_drop(
     ## When it errs
     Speed that depends on the length of sequences or responses changes with the data, above all in
     reinforcement learning. Running averages hide stalls and stretch drops. Rare checkpoints that
-    keep to no distance look like stalls: give ``--checkpoint-every`` or ``--checkpoints``.
+    keep to no distance look like stalls: give ``--fact checkpoint_every=N``.
 
     ## Settings
     drop: Least relative fall of the speed against the rows before.

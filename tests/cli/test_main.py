@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stabcli import __version__
+from stabcli import __version__, read
+from stabcli.cli import run
 from tests.cli.commands import Stabcli
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLES
 
 
 def test_help_is_fine(stabcli: Stabcli):
@@ -141,3 +142,34 @@ def test_program_is_a_module(tmp_path: Path):
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "stabcli: missing.jsonl: no such file: check the path\n"
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_output_that_cannot_be_written_is_one_line(where: str):
+    """A closed or full standard output is no bug of ours."""
+    if "full" in where and not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    log = SAMPLES / "jsonl" / "clean_head.jsonl.gz"
+    done = subprocess.run(
+        f"{sys.executable} -m stabcli scan {log} {where}",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("stabcli: standard output ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_export_is_read_again_whatever_its_format(tmp_path: Path):
+    """Attempts, lines and values come back from every ending that export writes."""
+    source = SAMPLES / "jsonl" / "restart.jsonl"
+    (first,) = read(source)
+    for ending in ("csv", "jsonl", "parquet"):
+        path = tmp_path / f"again.{ending}"
+        assert run(["export", str(source), "-o", str(path)]) == 0
+        (again,) = read(path)
+        assert [a.rows for a in again.attempts] == [a.rows for a in first.attempts]
+        assert again.frame["loss"].to_list() == pytest.approx(first.frame["loss"].to_list())
