@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stabcli.causes import Cause, causes
 from stabcli.cost import CostReport, price
 from stabcli.incidents import Incident, group
 from stabcli.plan import Plan, plans
@@ -33,6 +34,8 @@ class Diagnosis:
     """Rules that could not look, and why."""
     presets: tuple[str, ...]
     """The presets the rules were taken from; empty where rules were named one by one."""
+    causes: tuple[tuple[Cause, ...], ...] = ()
+    """For each incident what may have brought it about, the surest first."""
 
     @property
     def cannot_judge(self) -> str | None:
@@ -81,6 +84,7 @@ def diagnose(
         findings, skipped = run_rules(run, chosen, settings)
         incidents = group(run, findings)
         cost = price(run, incidents)
+        brought_about = causes(run, incidents)
     not_looked = {s.rule for s in skipped}
     return Diagnosis(
         run=run,
@@ -90,4 +94,5 @@ def diagnose(
         checked=tuple(r.name for r in chosen if r.name not in not_looked),
         skipped=tuple(skipped),
         presets=() if only else tuple(presets),
+        causes=brought_about,
     )

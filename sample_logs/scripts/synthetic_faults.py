@@ -225,6 +225,16 @@ def clipping():
     yield from rows(s, loss=loss, grad_norm=norm * np.exp(ramp(s, 800, 1800, 2.1)), lr=rate)
 
 
+def spikes():
+    """Five spikes of one row each, 250 rows apart, and each higher than the one before."""
+    r, s, loss, norm, rate = pretraining(1500, 19)
+    at = np.arange(300, 1500, 250)
+    loss[at - 1] *= 1.5 + 0.2 * np.arange(len(at))
+    norm[at - 1] *= 6
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -238,6 +248,7 @@ LOGS = {
     "synthetic_hacking": hacking,
     "synthetic_bad_resume": bad_resume,
     "synthetic_repeated_data": repeated_data,
+    "synthetic_spikes": spikes,
     "synthetic_shifts": shifts,
     "synthetic_vanishing": vanishing,
     "synthetic_objective": objective,

@@ -35,6 +35,7 @@ PRICED = (
 KINDS = {
     "no mixture of experts": {"aux_loss", "z_loss", "expert_load_ratio"},
     "no RL policy": {
+        "objective_loss",
         "entropy",
         "reward",
         "reward_std",

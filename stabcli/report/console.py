@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from rich.text import Text
 
+from stabcli.causes import Cause
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
 from stabcli.report import Outcome, Screen, _sections, _words, report
@@ -21,6 +23,8 @@ ALONE = 5
 """Incidents of one rule and severity that get a line each; the rest share one."""
 OTHERS = 4
 """Other rules or columns of an incident that are named beside its gravest."""
+CAUSES = 3
+"""Causes of an incident that are named."""
 COMPACT = 3
 """With more runs than this a healthy one gets a single line, and none a picture."""
 
@@ -104,6 +108,7 @@ def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
         alike[i.severity, i.rule].append(i)
     rows = []
     costs = {id(i): _words.price(c) for i, c in zip(d.incidents, d.cost.incidents, strict=False)}
+    causes = {id(i): c for i, c in zip(d.incidents, d.causes, strict=False)}
     for (severity, rule), members in alike.items():
         few = len(members) <= ALONE
         shown = (
@@ -113,12 +118,23 @@ def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
         for i in shown:
             label = Text(severity, style=STYLES[severity])
             rows.append((label, _incident(d.run, i, costs.get(id(i), ""))))
+            if told := _causes(causes.get(id(i), ())):
+                rows.append((Text("cause"), Text(told)))
         if not few:
             rest = [i for i in members if not any(i is s for s in shown)]
             at = _words.places([i.first for i in rest])
             said = f"{len(rest)} more × {rule}, steps {at}"
             rows.append((Text(severity, style=STYLES[severity]), Text(said)))
     return rows
+
+
+def _causes(causes: Sequence[Cause]) -> str:
+    """Name the surest causes of an incident, why the first, and how sure each is."""
+    if not causes:
+        return ""
+    first, *rest = causes[:CAUSES]
+    said = f"{first.name.replace('-', ' ')} ({first.standing}: {first.why})"
+    return "; ".join([said, *(f"{c.name.replace('-', ' ')} ({c.standing})" for c in rest)])
 
 
 def _incident(run: Run, i: Incident, cost: str) -> Text:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json as library
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stabcli import __version__
+from stabcli.causes import Cause
 from stabcli.cost import Cost, CostReport
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
@@ -94,9 +95,10 @@ def check_in_json(verdict: Verdict) -> dict[str, Any]:
 def incident_in_json(d: Diagnosis) -> list[dict[str, Any]]:
     """Return the incidents of a run, in their order."""
     costs = [*d.cost.incidents, *[None] * (len(d.incidents) - len(d.cost.incidents))]
+    causes = [*d.causes, *[()] * (len(d.incidents) - len(d.causes))]
     return [
-        _incident(i, plans[0] if plans else None, cost)
-        for i, plans, cost in zip(d.incidents, d.plans, costs, strict=True)
+        _incident(i, plans[0] if plans else None, cost, told)
+        for i, plans, cost, told in zip(d.incidents, d.plans, costs, causes, strict=True)
     ]
 
 
@@ -127,7 +129,9 @@ def run_in_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _incident(incident: Incident, plan: Plan | None, cost: Cost | None) -> dict[str, Any]:
+def _incident(
+    incident: Incident, plan: Plan | None, cost: Cost | None, causes: Sequence[Cause]
+) -> dict[str, Any]:
     return {
         "rule": incident.rule,
         "severity": incident.severity,
@@ -142,6 +146,19 @@ def _incident(incident: Incident, plan: Plan | None, cost: Cost | None) -> dict[
         "findings": [_finding(f) for f in incident.findings],
         "plan": None if plan is None else _plan(plan),
         "cost": None if cost is None else _cost(cost),
+        "causes": [_cause(c) for c in causes],
+    }
+
+
+def _cause(c: Cause) -> dict[str, Any]:
+    return {
+        "cause": c.name,
+        "standing": c.standing,
+        "why": c.why,
+        "rows": [
+            {"metric": r.metric, "attempt": r.attempt, "step": r.step, "value": r.value}
+            for r in c.rows
+        ],
     }
 
 

@@ -54,7 +54,7 @@ def attention_logits(
     """
     names = [m for m in run.measurements if normalise(m).rpartition("/")[2] in NAMES]
     if not names:
-        raise CannotLook(f"the log has no column named {', '.join(NAMES)}")
+        raise CannotLook(f"the log has no {NAMES[0]}")
     for name in names:
         for raw in signals(run, name):
             signal = raw.finite()

@@ -48,7 +48,7 @@ def clip_saturation(
     """
     clip = run.fact("grad_clip")
     if clip is None or clip <= 0:
-        raise CannotLook("the clip of the gradient norm is unknown: give --grad-clip")
+        raise CannotLook("the clip of the gradient norm is unknown")
     if after_clipping(run) is not None:
         raise CannotLook("the gradient norm was logged after clipping")
     looked = False

@@ -21,7 +21,7 @@ def spike_rate(
     ## What it finds
     The share of rows after warm-up whose loss, or gradient norm, is more than ``sigmas`` plain
     standard deviations above the mean of the ``window`` rows before: one notice for each of the
-    two where it is above ``rate`` and ``least`` rows.
+    two where it is above ``rate`` and they are ``least`` events, ten rows apart, or more.
 
     ## Why it matters
     Every spike may heal and the run still be on its way to one that does not: a rate that grows
@@ -39,11 +39,12 @@ def spike_rate(
     window: Rows before that give mean and deviation.
     sigmas: Standard deviations above the mean.
     rate: Share of rows for a notice.
-    least: Rows for a notice.
+    least: Events for a notice.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/synthetic_gradients.jsonl --rule spike-rate --format brief
-    notice    spike-rate           attempt 0  step 700..704  grad_norm 15.94
+    $ stabcli scan sample_logs/jsonl/synthetic_spikes.jsonl --rule spike-rate --format brief
+    notice    spike-rate           attempt 0  step 300..1300  loss 5.324
+    notice    spike-rate           attempt 0  step 300..1300  grad_norm 2.333
 
     ## Sources
     - SpikeScore, 128 steps and 6 standard deviations: StabilityMonitorCallback of OLMo-core.
@@ -71,7 +72,7 @@ def spike_rate(
             rows.append(signal.rows[1:][high])
             values.append(signal.values[1:][high])
         at, tops = np.concatenate([*rows, []]), np.concatenate([*values, []])
-        if total and len(at) >= max(least, rate * total):
+        if total and len(at) >= rate * total and _events(at) >= least:
             share = 100 * len(at) / total
             peak = int(np.argmax(tops))
             yield finding(
@@ -86,3 +87,8 @@ def spike_rate(
             )
     if not looked:
         raise CannotLook(f"no attempt has more than {window} rows")
+
+
+def _events(at: np.ndarray) -> int:
+    """Count the events among rows: those ten rows apart from the one before."""
+    return 1 + int((np.diff(at) > 10).sum()) if len(at) else 0

@@ -1,0 +1,235 @@
+"""Causes: what may have brought an incident about, and the rows that say so.
+
+A ladder of three steps. *Observed*: the log shows the cause itself at work where the incident
+began. *Supported*: something in the log speaks for it that would be odd otherwise. *Hypothesis*:
+it fits, as others do. That an event did not happen again when its steps were redone is on no step
+of the ladder: batches and weights meet only once, and sums on GPUs differ from run to run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from stabcli.incidents import NEAR_ROWS, Incident
+from stabcli.rules import STATISTIC, Finding
+from stabcli.run import Run
+from stabcli.series import warmup_end
+from stabcli.units import Step, number
+
+CauseName = Literal[
+    "learning-rate",
+    "number-format",
+    "repeated-data",
+    "schedule",
+    "restart",
+    "bad-batch",
+    "slow-hardware",
+]
+CAUSES: tuple[CauseName, ...] = get_args(CauseName)
+"""What incidents may come from, those that a log shows best first."""
+Standing = Literal["observed", "supported", "hypothesis"]
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+"""How sure a cause is, the surest first."""
+
+BEFORE_STEPS = 200
+"""Steps before an incident in which a leap of the learning rate is taken to have led to it."""
+SHORT_ROWS = 8
+"""Rows up to which an incident is short enough for one batch and its echo."""
+PLANNED = ("batch_tokens", "batch_sequences", "gpus")
+"""Columns that change by plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row that speaks for a cause."""
+
+    metric: str
+    attempt: int
+    step: Step
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One thing that may have brought an incident about."""
+
+    name: CauseName
+    standing: Standing
+    why: str
+    """What speaks for it, one clause without a full stop."""
+    rows: tuple[Row, ...] = ()
+    """The rows that say so."""
+
+
+def causes(run: Run, incidents: Sequence[Incident]) -> tuple[tuple[Cause, ...], ...]:
+    """Return for each incident the causes its evidence supports, the surest first.
+
+    Notices, statistics of a whole run, and what is no event of the model or its speed, get none.
+    """
+    findings = [f for i in incidents for f in i.findings]
+    return tuple(_ranked(run, i, findings) for i in incidents)
+
+
+def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Cause, ...]:
+    if incident.severity == "notice" or STATISTIC in incident.tags:
+        return ()
+    if incident.family == "speed":
+        found = list(_of_speed(run, incident))
+    elif incident.family == "numerics":
+        reach = max(BEFORE_STEPS, 20 * (run.log_interval or 1))
+        before = [
+            f
+            for f in findings
+            if f.attempt == incident.attempt
+            and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
+            and f.last >= incident.first - reach
+        ]
+        found = [*_of_rate(run, incident, before), *_of_format(run, incident, before)]
+        found += [*_of_data(incident, before), *_of_plan(run, incident)]
+        found += [*_of_restart(run, incident), *_of_batch(run, incident)]
+    else:
+        return ()
+    best: dict[CauseName, Cause] = {}
+    for cause in sorted(found, key=lambda c: STANDINGS.index(c.standing)):
+        best.setdefault(cause.name, cause)
+    return tuple(
+        sorted(best.values(), key=lambda c: (STANDINGS.index(c.standing), CAUSES.index(c.name)))
+    )
+
+
+def _row(f: Finding) -> Row:
+    return Row(metric=f.metric, attempt=f.attempt, step=f.first, value=f.value)
+
+
+def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Cause]:
+    for f in before:
+        if f.metric == "learning_rate" and "lowered" not in f.tags and f.first <= incident.first:
+            was = f" from {number(f.expected)}" if f.expected is not None else ""
+            why = f"the learning rate went{was} to {number(f.value)} at step {f.first:,}"
+            yield Cause(name="learning-rate", standing="observed", why=why, rows=(_row(f),))
+            return
+    norms = [f for f in incident.findings if f.metric == "grad_norm"]
+    if incident.first <= warmup_end(run, incident.attempt) and run.has("learning_rate"):
+        why = "the learning rate was still rising when it began"
+        yield Cause(name="learning-rate", standing="supported", why=why, rows=_at(run, incident))
+    elif norms and "gradual-onset" in incident.tags:
+        why = "gradients grew and the level left its band before anything leapt"
+        rows = tuple(_row(f) for f in norms[:1])
+        yield Cause(name="learning-rate", standing="supported", why=why, rows=rows)
+    elif incident.ending in ("diverged", "new-basin") and incident.worst.metric == "loss":
+        why = "the run did not find back by itself"
+        rows = (_row(incident.worst),)
+        yield Cause(name="learning-rate", standing="hypothesis", why=why, rows=rows)
+
+
+def _at(run: Run, incident: Incident) -> tuple[Row, ...]:
+    """Return the learning rate of the row at which an incident began."""
+    steps, attempts = run.frame["step"].to_numpy(), run.frame["attempt"].to_numpy()
+    rate = run.array("learning_rate")
+    at = np.flatnonzero(
+        (attempts == incident.attempt) & (steps <= incident.first) & np.isfinite(rate)
+    )
+    if not len(at):
+        return ()
+    i = int(at[-1])
+    row = Row(
+        metric="learning_rate",
+        attempt=incident.attempt,
+        step=int(steps[i]),
+        value=float(rate[i]),
+    )
+    return (row,)
+
+
+def _of_format(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Cause]:
+    for f in before:
+        if f.metric == "loss_scale" and f.severity != "notice":
+            why = f"the loss scale had fallen to {number(f.value)}"
+            yield Cause(name="number-format", standing="observed", why=why, rows=(_row(f),))
+            return
+    bad = [f for f in incident.findings if not math.isfinite(f.value) or "hidden" in f.rule]
+    if not bad:
+        return
+    known = run.facts.get("precision")
+    precision = str(known.value).lower() if known is not None else ""
+    rows = (_row(bad[0]),)
+    if "16" in precision and "bf" not in precision:
+        why = f"values are not finite, and {precision} overflows at 65,504"
+        yield Cause(name="number-format", standing="supported", why=why, rows=rows)
+    elif bad[0].first == incident.first:
+        why = "the first thing to go wrong was a value that is not finite"
+        yield Cause(name="number-format", standing="hypothesis", why=why, rows=rows)
+
+
+def _of_data(incident: Incident, before: list[Finding]) -> Iterator[Cause]:
+    for f in [*before, *incident.findings]:
+        if f.rule == "repeated-data":
+            why = "the loss of steps done twice was lower the second time"
+            yield Cause(name="repeated-data", standing="observed", why=why, rows=(_row(f),))
+            return
+    for f in incident.findings:
+        if f.rule == "loss-drop":
+            why = "the loss fell faster than training explains"
+            yield Cause(name="repeated-data", standing="hypothesis", why=why, rows=(_row(f),))
+            return
+
+
+def _of_plan(run: Run, incident: Incident) -> Iterator[Cause]:
+    steps = run.frame["step"].to_numpy()
+    near = NEAR_ROWS * (run.log_interval or 1)
+    mine = run.frame["attempt"].to_numpy() == incident.attempt
+    at = np.flatnonzero(mine & (np.abs(steps - incident.first) <= near))
+    for metric in PLANNED:
+        if not run.has(metric):
+            continue
+        values = run.array(metric)[at]
+        logged = at[np.isfinite(values)]
+        values = values[np.isfinite(values)]
+        moved = np.flatnonzero(np.diff(values))
+        if len(moved) == 1:
+            i = int(moved[0]) + 1
+            why = f"{metric} went from {number(values[i - 1])} to {number(values[i])}"
+            row = Row(
+                metric=metric,
+                attempt=incident.attempt,
+                step=int(steps[logged[i]]),
+                value=float(values[i]),
+            )
+            yield Cause(name="schedule", standing="observed", why=why, rows=(row,))
+
+
+def _of_restart(run: Run, incident: Incident) -> Iterator[Cause]:
+    mine = next((a for a in run.attempts if a.attempt == incident.attempt), None)
+    if mine is None or mine is run.attempts[0]:
+        return
+    if incident.first - mine.first_step > 20 * (run.log_interval or 1):
+        return
+    row = Row(metric="step", attempt=mine.attempt, step=mine.first_step, value=mine.first_step)
+    why = f"it began right after the restart at step {mine.first_step:,}: state, data or code"
+    yield Cause(name="restart", standing="supported", why=why, rows=(row,))
+
+
+def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
+    rows = (_row(incident.lead),)
+    if "recurs-at-same-step" in incident.tags:
+        why = "it came again at the same step in another attempt"
+        yield Cause(name="bad-batch", standing="supported", why=why, rows=rows)
+        return
+    interval = run.log_interval or 1
+    grave = [f for f in incident.findings if f.severity != "notice"]
+    lasts = max(f.last for f in grave) - min(f.first for f in grave)
+    if "gradual-onset" not in incident.tags and lasts < SHORT_ROWS * interval:
+        why = "it came from one row to the next and was short; replay of the batch can tell"
+        yield Cause(name="bad-batch", standing="hypothesis", why=why, rows=rows)
+
+
+def _of_speed(run: Run, incident: Incident) -> Iterator[Cause]:
+    yield from _of_plan(run, incident)
+    why = "a slow node, a full network or a slow data loader; the log does not tell which"
+    rows = (_row(incident.lead),)
+    yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=rows)

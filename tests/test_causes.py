@@ -1,0 +1,101 @@
+"""Causes: what the evidence supports, how far, and what it never supports."""
+
+import numpy as np
+import pytest
+
+from stabcli.causes import CAUSES, STANDINGS
+from stabcli.diagnosis import diagnose
+from tests.rules.runs import healthy, make_run
+
+
+def causes(run):
+    """Name -> standing for the first incident above notice, in order."""
+    d = diagnose(run)
+    told = [c for i, c in zip(d.incidents, d.causes, strict=True) if i.severity != "notice"]
+    return {c.name: c.standing for c in told[0]}
+
+
+def spiked(n=3000, at=2000, factor=2.5, seed=0):
+    """Columns of a healthy run with one row that leaps."""
+    columns = healthy(n, seed=seed)
+    columns["loss"][at] *= factor
+    return columns
+
+
+def redone(columns, back, stop):
+    """Columns of a run that stopped at row ``stop``, went back to row ``back`` and on to its end."""
+    n = len(columns["loss"])
+    order = np.r_[0:stop, back:n]
+    return {k: v[order] for k, v in columns.items()}
+
+
+def test_healthy_run_has_no_causes():
+    """Notices neither."""
+    d = diagnose(make_run(**healthy()))
+    assert len(d.causes) == len(d.incidents)
+    assert not any(d.causes)
+
+
+def test_one_row_is_a_hypothesis_and_no_more():
+    """A spike that heals may be the batch; nothing in the log says so."""
+    assert causes(make_run(**spiked()))["bad-batch"] == "hypothesis"
+
+
+def test_not_recurring_never_blames_the_data():
+    """Going back past a spike that does not come again leaves the batch a hypothesis."""
+    columns = redone(healthy(3000), 1500, 2200)
+    columns["loss"][2000] *= 2.5
+
+    assert causes(make_run(**columns))["bad-batch"] == "hypothesis"
+
+
+def test_recurring_at_the_same_step_supports_the_batch():
+    """The same batch, twice."""
+    assert causes(make_run(**redone(spiked(), 1500, 2200)))["bad-batch"] == "supported"
+
+
+def test_leap_of_the_learning_rate_is_observed():
+    """It comes first, with the row that shows it."""
+    columns = healthy(3000)
+    columns["learning_rate"][1980:] *= 4
+    columns["loss"][2000:] *= 1.5
+    d = diagnose(make_run(**columns))
+    told = next(c for i, c in zip(d.incidents, d.causes, strict=True) if i.lead.metric == "loss")
+
+    assert (told[0].name, told[0].standing) == ("learning-rate", "observed")
+    assert [(r.metric, r.step) for r in told[0].rows] == [("learning_rate", 1981)]
+
+
+def test_change_of_batch_is_observed():
+    """Nothing was wrong with the model: it was given more at a time."""
+    columns = spiked()
+    batch = np.where(np.arange(3000) < 2000, 256.0, 1024.0)
+    columns["grad_norm"][2000:2040] *= 30
+    assert causes(make_run(**columns, global_batch_size=batch))["schedule"] == "observed"
+
+
+@pytest.mark.parametrize(("precision", "standing"), [("fp16", "supported"), ("bf16", "hypothesis")])
+def test_overflow_is_likelier_in_half_precision(precision, standing):
+    """bf16 has the range of float32."""
+    columns = healthy(3000)
+    columns["loss"][2000:] = np.nan
+    run = make_run(**columns, facts={"precision": precision})
+    assert causes(run)["number-format"] == standing
+
+
+def test_right_after_a_restart():
+    """State, data or code."""
+    columns = redone(healthy(3000), 1500, 2200)
+    columns["loss"][2200:] *= 1.2
+    assert causes(make_run(**columns))["restart"] == "supported"
+
+
+def test_the_surest_comes_first_and_each_once():
+    """By standing, then by how well a log shows it."""
+    columns = healthy(3000)
+    columns["learning_rate"][1980:] *= 4
+    columns["loss"][2000:] = np.nan
+    for told in diagnose(make_run(**columns)).causes:
+        order = [(STANDINGS.index(c.standing), CAUSES.index(c.name)) for c in told]
+        assert order == sorted(order)
+        assert len({c.name for c in told}) == len(told)
