@@ -13,6 +13,8 @@ import polars as pl
 
 from stabcli.series import SIGMA_PER_MAD, stretches
 
+FEWEST = 10
+"""Bumps without which no share of them says anything."""
 AS_FREQUENT = 0.6
 """Share of a bump's log height that another must reach to be of the same kind of batch."""
 AS_HIGH = 0.85
@@ -53,11 +55,15 @@ class Bumps:
         return bool(self._short[inside].all())
 
     def share(self, first: int, last: int, ratio: float, within: int) -> float:
-        """Return the share of the rows near these that are short bumps about half as high or more."""
+        """Return the share of the rows near these that are short bumps about half as high or more.
+
+        0 where there are too few bumps to tell.
+        """
         start, stop = max(0, first - within), min(self._rows, last + within + 1)
         near = (self._first >= start) & (self._first < stop) & self._short
         high = self._height >= AS_FREQUENT * np.log(ratio)
-        return float((near & high).sum()) / max(1, stop - start)
+        count = int((near & high).sum())
+        return count / max(1, stop - start) if count >= FEWEST else 0.0
 
     def others(self, first: int, last: int, ratio: float, within: int) -> int:
         """Count the short bumps outside these rows, near them, and about as high as ``ratio``."""
