@@ -23,6 +23,9 @@ def blown_up(book: Notebook, calibration: Calibration) -> Verdict:
     assert m is not None
     where = first_nonfinite(probe, grid)
     named = None
+    if where is None and not math.isfinite(m.loss):
+        book.evidence.insert(0, "a second forward pass is finite where the first was not")
+        return book.verdict("inconclusive")
     if where is None:
         book.evidence.insert(0, "the forward pass is finite: the backward pass is not")
     else:

@@ -56,12 +56,13 @@ def spike(book: Notebook, race: Race, best: Explanation | None) -> Verdict:
         book.list_rest(race.found.segments, None)
         return book.verdict("hard-data", confidence="low")
     tested = proof.prove(best, race, book.settings.seed)
+    drift = race.repairs.rerun(sorted({row for row, _ in best.places}))
     book.numbers |= {
         "explained": tested.explained,
         "placebo": tested.placebo,
         "untrained": tested.untrained,
         "tests": float(race.repairs.tests),
-        "drift": race.repairs.drift,
+        "drift": drift,
     }
     if tested.sufficient is None:
         book.not_checked.append("sufficiency: no control has the shape of the batch")
@@ -70,9 +71,8 @@ def spike(book: Notebook, race: Race, best: Explanation | None) -> Verdict:
     book.evidence[:0] = words.proof(tested)
     culprits = book.culprits(best, tested)
     book.list_rest(race.found.segments, best)
-    drifts = race.repairs.drift > DRIFT * (excess.loss - race.calibration.loss.middle)
-    if excess.in_loss and drifts:
-        book.evidence.append(f"two runs of a sequence differ by {race.repairs.drift:.3g} nats")
+    if excess.in_loss and drift > DRIFT * (excess.loss - race.calibration.loss.middle):
+        book.evidence.insert(0, f"two runs of the same sequences differ by {drift:.3g} nats")
         return book.verdict("inconclusive", unit=best.unit, culprits=culprits)
     if tested.explained < DIFFUSE or tested.explained - max(0.0, tested.placebo) < MARGIN:
         book.leads += culprits

@@ -90,6 +90,8 @@ class Notebook:
             self.not_checked.append(
                 "whether these are the samples of that step: mapping not verified"
             )
+        if self.batch.step is not None and context.checkpoint_step is not None:
+            self.numbers["checkpoint_age"] = float(self.batch.step - context.checkpoint_step)
         return Verdict(
             kind=kind,
             unit=unit if culprits else None,

@@ -104,6 +104,16 @@ class Repairs:
             self._carried[key] = found
         return self._carried[key]
 
+    def rerun(self, rows: list[int]) -> float:
+        """Run rows once more as they are; how far a row's loss is from the first time, nats."""
+        self._compare(rows, self.probe.measure(self.grid.rows(rows)))
+        return self.drift
+
+    def _compare(self, rows: list[int], again: Measurement) -> None:
+        difference = (again.loss_BS.sum(1) - self.measured.loss_BS[rows].sum(1)).abs()
+        targets = self.measured.live_BS[rows].sum(1).clamp_min(1)
+        self.drift = max(self.drift, float((difference / targets).max()))
+
     def _run(self, rows: list[int], fixed: Grid, back_RS: Tensor, *, backward: bool) -> Repaired:
         if backward:
             self._take_out(frozenset(rows))
@@ -139,9 +149,7 @@ class Repairs:
                 continue
             listed = sorted(change)
             again = self.probe.measure(self.grid.rows(listed), backward=True, count=self.count)
-            difference = (again.loss_BS.sum(1) - self.measured.loss_BS[listed].sum(1)).abs()
-            live = self.measured.live_BS[listed].sum(1).clamp_min(1)
-            self.drift = max(self.drift, float((difference / live).max()))
+            self._compare(listed, again)
             for kept, parameter in zip(self._rest, self.probe.parameters(), strict=True):
                 if kept is not None and parameter.grad is not None:
                     kept.add_(parameter.grad.float(), alpha=sign)

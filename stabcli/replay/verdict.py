@@ -114,7 +114,8 @@ class Verdict:
     """What to do next, most useful first."""
     numbers: dict[str, float] = field(default_factory=dict)
     """Measured figures by name: ``loss``, ``grad_norm``, ``loss_band``, ``grad_norm_band``,
-    ``explained``, ``placebo``, ``sufficient``, ``share_coverage``, …; absent = not measured."""
+    ``explained``, ``placebo``, ``sufficient``, ``share_coverage``, ``checkpoint_age`` (steps from
+    the checkpoint to the batch), …; absent = not measured."""
     forward_passes: float = 0.0
     """Forward passes spent, in units of the batch; control batches are not counted."""
     backward_passes: float = 0.0

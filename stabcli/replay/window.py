@@ -13,7 +13,7 @@ from stabcli.replay.batch import Batch
 from stabcli.replay.controls import prediction_limit
 from stabcli.replay.probes import Grid, Probe, examined
 
-LEAST_SPREAD = 1e-3
+LEAST_SPREAD = 1e-4
 """Nats by which the damage of sound steps differs at least."""
 
 T_95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83, 1.81, 1.80, 1.78, 1.77, 1.76, 1.75,
@@ -62,6 +62,8 @@ def damages(
     with examined(probe.model):
         before = sum(probe.measure(grid).loss for grid in controls) / len(controls)
         for batch in batches:
+            # anew each time, and before the first: the state may be shared with whoever loaded it
+            optimizer.load_state_dict(copy.deepcopy(state))
             m = probe.measure(Grid.of(batch), backward=True)
             norm = m.grad_norm or 0.0
             if clip is not None and norm > clip:
@@ -77,21 +79,22 @@ def damages(
             with torch.no_grad():
                 for parameter, weight in zip(probe.parameters(), weights, strict=True):
                     parameter.copy_(weight)
-            optimizer.load_state_dict(copy.deepcopy(state))
+    optimizer.load_state_dict(state)
     return found
 
 
 def guilty(found: Sequence[StepDamage]) -> int | None:
     """Index of the step that did the damage; None where none stands out.
 
-    It must hurt, and more than the 95 % prediction limit of the other steps' damage allows: that one
-    of them did the damage is known beforehand.
+    It must hurt more than the 95 % prediction limit of the other steps' damage allows: that one of
+    them did the damage is known beforehand. A step that merely does less good than all the others
+    counts: one step of a small learning rate moves little, and the next ones follow its momentum.
     """
     if not found:
         return None
     worst = max(range(len(found)), key=lambda i: found[i].damage)
     others = [found[i].damage for i in range(len(found)) if i != worst]
-    if found[worst].damage <= 0 or len(others) < 2:
+    if len(others) < 2:
         return None
     limit = prediction_limit(others, LEAST_SPREAD, T_95)
     return worst if found[worst].damage > limit else None

@@ -32,35 +32,41 @@ def batch_of(seed, repeated=False):
     return Batch(tokens_BT=tokens)
 
 
-def run(rank, port, arch, results):
-    """Measure and replay in one process and in two; rank 0 reports."""
+def compare(rank, arch, results):
+    """Measure and replay in one process and in two."""
+    bad, references = batch_of(0, repeated=True), [batch_of(i) for i in range(1, 5)]
+    alone = Probe(model_of(arch))
+    one = alone.measure(Grid.of(bad), backward=True, shares=True)
+    verdict = replay(alone.model, bad, references)
+    model = shard(model_of(arch), init_device_mesh("cpu", (2,)))
+    held = sum(p.to_local().numel() for p in model.parameters())
+    probe = ShardedProbe(model, micro_rows=2)
+    two = probe.measure(Grid.of(bad), backward=True, shares=True)
+    shared = replay(model, bad, references, probe=ShardedProbe(model))
+    if rank == 0:
+        results.put(
+            {
+                "loss": (one.loss, two.loss),
+                "norm": (one.grad_norm, two.grad_norm),
+                "coverage": (one.coverage, two.coverage),
+                "share": float(
+                    (one.share_BS - two.share_BS).abs().max() / one.share_BS.abs().max()
+                ),
+                "rows": float((one.row_norms_V - two.row_norms_V).abs().max()),
+                "kinds": (verdict.kind, shared.kind),
+                "positions": verdict.positions == shared.positions,
+                "held": held / sum(p.numel() for p in alone.model.parameters()),
+            }
+        )
+
+
+def run(rank, port, archs, results):
+    """One of two processes; rank 0 reports."""
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=2)
     try:
-        bad, references = batch_of(0, repeated=True), [batch_of(i) for i in range(1, 5)]
-        alone = Probe(model_of(arch))
-        one = alone.measure(Grid.of(bad), backward=True, shares=True)
-        verdict = replay(alone.model, bad, references)
-        model = shard(model_of(arch), init_device_mesh("cpu", (2,)))
-        held = sum(p.to_local().numel() for p in model.parameters())
-        probe = ShardedProbe(model, micro_rows=2)
-        two = probe.measure(Grid.of(bad), backward=True, shares=True)
-        shared = replay(model, bad, references, probe=ShardedProbe(model))
-        if rank == 0:
-            results.put(
-                {
-                    "loss": (one.loss, two.loss),
-                    "norm": (one.grad_norm, two.grad_norm),
-                    "coverage": (one.coverage, two.coverage),
-                    "share": float(
-                        (one.share_BS - two.share_BS).abs().max() / one.share_BS.abs().max()
-                    ),
-                    "rows": float((one.row_norms_V - two.row_norms_V).abs().max()),
-                    "kinds": (verdict.kind, shared.kind),
-                    "positions": verdict.positions == shared.positions,
-                    "held": held / sum(p.numel() for p in alone.model.parameters()),
-                }
-            )
+        for arch in archs:
+            compare(rank, arch, results)
     finally:
         dist.destroy_process_group()

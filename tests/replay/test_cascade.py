@@ -263,19 +263,21 @@ def test_the_step_that_did_the_damage_is_found(fault):
     w = world("llama")
     model = w.copy()
     optimizer = models.adamw(model)
-    optimizer.load_state_dict(copy.deepcopy(w.optimizer.state_dict()))
+    shared = copy.deepcopy(w.optimizer.state_dict())
+    optimizer.load_state_dict(shared)
     for group in optimizer.param_groups:
         group["lr"] = 5e-3
     batches = [w.plant.untouched(300 + i).batch for i in range(6)]
     many = {"rows": ROWS} if fault == "labels_shifted" else {"rows": 5}
     batches[2] = getattr(w.plant, fault)(300, **many).batch
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    state = copy.deepcopy(optimizer.state_dict())
+    moment = shared["state"][0]["exp_avg"].clone()
     found = damages(Probe(model), batches, w.references[:2], optimizer)
 
     assert guilty(found) == 2
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
-    assert state["state"][0]["step"] == optimizer.state_dict()["state"][0]["step"]
+    for state in (shared, optimizer.state_dict()):
+        assert torch.equal(state["state"][0]["exp_avg"], moment)
     assert guilty([d for i, d in enumerate(found) if i != 2]) is None
     assert guilty([]) is None
     assert guilty(found[:2]) is None
