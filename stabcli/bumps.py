@@ -80,8 +80,10 @@ class Tails:
     row that stands alone in a run of even batches from one of many in a run of uneven ones.
     """
 
-    AROUND = 1025
-    """Rows whose spread is the unit."""
+    BLOCK = 128
+    """Rows whose median is taken first."""
+    BLOCKS = 9
+    """Blocks around a row whose median is the unit."""
     WITHIN = 4000
     """Rows on either side with which a bump is compared."""
 
@@ -95,11 +97,19 @@ class Tails:
         with np.errstate(all="ignore"):
             away = np.log(values / base)
         away = np.where(np.isfinite(away), away, 0.0)
-        around = max(3, min(self.AROUND, len(away)) // 2 * 2 - 1)
-        unit = pl.Series(np.abs(away)).rolling_median(around, min_samples=1, center=True)
+        unit = self._around(np.abs(away))
         with np.errstate(all="ignore"):
-            self.sigmas = away / (SIGMA_PER_MAD * unit.to_numpy())
+            self.sigmas = away / (SIGMA_PER_MAD * unit)
         self.sigmas[~np.isfinite(self.sigmas)] = 0.0
+
+    def _around(self, x: np.ndarray) -> np.ndarray:
+        """Return for each value about the median of the thousand around it, block by block."""
+        whole = len(x) // self.BLOCK
+        if whole < 2:
+            return np.full(len(x), float(np.median(x)) if len(x) else 0.0)
+        blocks = np.median(x[: whole * self.BLOCK].reshape(whole, self.BLOCK), axis=1)
+        smooth = pl.Series(blocks).rolling_median(self.BLOCKS, min_samples=1, center=True)
+        return smooth.to_numpy()[np.minimum(np.arange(len(x)) // self.BLOCK, whole - 1)]
 
     def alone(self, first: int, last: int, share: float) -> bool:
         """Say whether no row around these reaches ``share`` of the height of the highest of them."""
