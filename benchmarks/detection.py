@@ -27,8 +27,10 @@ from detecting.detectors import PUBLISHED, Stabcli, rivals
 from detecting.faults import FAULTS
 from detecting.measures import Silence, Tally, broken, percent, quiet, recall
 
-MOST = 4000
+MOST = 2500
 """Rows of a log that tools started as a process are given; some take minutes for more."""
+ENOUGH = 8
+"""Logs of each kind that those are given: each fault and detector is a process of its own."""
 
 
 def table(head, lines):
@@ -36,7 +38,12 @@ def table(head, lines):
     cells = [head, *lines]
     widths = [max(len(str(row[i])) for row in cells) for i in range(len(head))]
     for row in cells:
-        print("  ".join(str(c).ljust(w) if i == 0 else str(c).rjust(w) for i, (c, w) in enumerate(zip(row, widths))))
+        print(
+            "  ".join(
+                str(c).ljust(w) if i == 0 else str(c).rjust(w)
+                for i, (c, w) in enumerate(zip(row, widths))
+            )
+        )
     print()
 
 
@@ -46,7 +53,8 @@ def show_recall(title, tallies, detectors):
     head = ["fault", "planted", *[d.name for d in detectors]]
     lines, means = [], defaultdict(list)
     for fault in FAULTS:
-        tried = max((tallies[d.name, fault].tried for d in detectors), default=0)
+        counts = sorted({tallies[d.name, fault].tried for d in detectors} - {0}, reverse=True)
+        tried = " / ".join(str(n) for n in counts)
         if not tried:
             continue
         aim = f" (aim {100 * fault.target:.0f} %)" if fault.target else ""
@@ -57,7 +65,13 @@ def show_recall(title, tallies, detectors):
             if t.tried:
                 means[d.name].append(t.found / t.tried)
         lines.append(row)
-    lines.append(["mean over faults", "", *[f"{100 * np.mean(means[d.name]):.0f} %" if means[d.name] else "-" for d in detectors]])
+    lines.append(
+        [
+            "mean over faults",
+            "",
+            *[f"{100 * np.mean(means[d.name]):.0f} %" if means[d.name] else "-" for d in detectors],
+        ]
+    )
     table(head, lines)
     for name in {d.name for d in detectors if d.name.startswith("stabcli")}:
         instant = [x for f in FAULTS if f.instant for x in tallies[name, f].located]
@@ -66,13 +80,21 @@ def show_recall(title, tallies, detectors):
         if not instant:
             continue
         within = percent(sum(x <= 3 for x in instant), len(instant))
-        print(f"{name}: onset within 3 rows for {within} of {len(instant)} instant faults found;", end=" ")
+        print(
+            f"{name}: onset within 3 rows for {within} of {len(instant)} instant faults found;",
+            end=" ",
+        )
         if gradual:
-            print(f"median error of {len(gradual)} gradual ones {np.median(gradual):.0f} rows;", end=" ")
+            print(
+                f"median error of {len(gradual)} gradual ones {np.median(gradual):.0f} rows;",
+                end=" ",
+            )
         print(f"endings right: {percent(sum(ends), len(ends))} of {len(ends)}")
         late = [(f, tallies[name, f].delays) for f in FAULTS if tallies[name, f].delays]
         for f, delays in late:
-            print(f"    rows until seen, {f.kind} {f.size}: median {np.median(delays):.0f}, 9 of 10 within {np.quantile(delays, 0.9):.0f}")
+            print(
+                f"    rows until seen, {f.kind} {f.size}: median {np.median(delays):.0f}, 9 of 10 within {np.quantile(delays, 0.9):.0f}"
+            )
     print()
 
 
@@ -81,8 +103,20 @@ def show_silence(title, silences, told):
     print(f"## {title}: findings of warning or worse on clean rows\n")
     lines = []
     for name, s in silences.items():
-        lines.append([name, s.logs, f"{s.rows:,}", s.findings, s.grave, f"{1e6 * s.findings / max(1, s.rows):.1f}"])
-    table(["detector", "logs", "rows", "findings", "of them error or worse", "per million rows"], lines)
+        lines.append(
+            [
+                name,
+                s.logs,
+                f"{s.rows:,}",
+                s.findings,
+                s.grave,
+                f"{1e6 * s.findings / max(1, s.rows):.1f}",
+            ]
+        )
+    table(
+        ["detector", "logs", "rows", "findings", "of them error or worse", "per million rows"],
+        lines,
+    )
     for name, s in silences.items():
         if name in told:
             for line in s.told[:40]:
@@ -106,7 +140,9 @@ def main():
     count = given.logs or (12 if given.quick else 60)
     longs = given.long if given.long is not None else (0 if given.quick else 2)
     split = "tuning" if seed < 10_000 else "held out" if seed >= 1_000_000 else "neither"
-    print(f"Seeds {seed}..{seed + count - 1} (split: {split}); {platform.platform()}, Python {platform.python_version()}\n")
+    print(
+        f"Seeds {seed}..{seed + count - 1} (split: {split}); {platform.platform()}, Python {platform.python_version()}\n"
+    )
 
     default = Stabcli("default")
     detectors = [default] if given.alone else [default, Stabcli("seed"), *PUBLISHED]
@@ -119,13 +155,14 @@ def main():
     begun = time.monotonic()
 
     tallies, silences = defaultdict(Tally), defaultdict(Silence)
+    given_outside = 0
     for at in range(count):
         log = made(seed + at)
-        asked = detectors + (outside if log.rows <= MOST else [])
+        asked = detectors + (outside if log.rows <= MOST and given_outside < ENOUGH else [])
+        given_outside += len(asked) > len(detectors)
         quiet(log, asked, silences)
-        if given.only is not None or at < count:
-            late = told if log.rows <= 3000 and not given.quick and at % 3 == 0 else ()
-            recall(log, asked, tallies, seed, faults=faults, late=late)
+        late = told if log.rows <= 3000 and not given.quick and at % 3 == 0 else ()
+        recall(log, asked, tallies, seed, faults=faults, late=late)
     for at in range(longs):
         quiet(made(seed + count + at, longest=10**6), [default], silences)
     show_recall("Made runs", tallies, detectors + outside)
@@ -135,13 +172,17 @@ def main():
     if given.data:
         logs, refused = real(given.data)
         clean = real_clean(logs)
-        print(f"\nReal logs: {len(logs)} runs read, {len(refused)} files refused, {len(clean)} runs to plant faults in\n")
+        print(
+            f"\nReal logs: {len(logs)} runs read, {len(refused)} files refused, {len(clean)} runs to plant faults in\n"
+        )
         tallies, silences = defaultdict(Tally), defaultdict(Silence)
+        given_outside = 0
         for log in clean:
-            asked = detectors + (outside if log.rows <= MOST else [])
+            asked = detectors + (outside if log.rows <= MOST and given_outside < ENOUGH else [])
+            given_outside += len(asked) > len(detectors)
             quiet(log, asked, silences)
             for place in range(1 if given.quick else given.places):
-                recall(log, asked, tallies, seed + place, faults=faults)
+                recall(log, detectors if place else asked, tallies, seed + place, faults=faults)
         show_recall("Faults in real logs", tallies, detectors + outside)
         show_silence("Real logs", silences, told)
         missed(given, tallies, default)

@@ -116,9 +116,13 @@ def write(path, records, summaries):
             draw.shuffle(keys)
             items = [names[key] + field(16, values[key].encode()) for key in keys]
             step = field(2, b"\x08" + varint(i) if i else b"")
-            writer.record(b"\x08" + varint(i + 1) + field(2, b"".join(field(1, x) for x in items) + step))
+            writer.record(
+                b"\x08" + varint(i + 1) + field(2, b"".join(field(1, x) for x in items) + step)
+            )
             if summaries:
-                writer.record(b"\x08" + varint(i + 1) + field(3, b"".join(field(1, x) for x in items)))
+                writer.record(
+                    b"\x08" + varint(i + 1) + field(3, b"".join(field(1, x) for x in items))
+                )
         writer.record(field(18, b""))
 
 
@@ -155,8 +159,10 @@ def main():
             path = Path(folder) / "run-abcd1234.wandb"
             write(path, int(given.records), summaries)
             kind = "history and a summary each" if summaries else "history alone"
-            print(f"{kind}: {int(given.records):,} records of {len(KEYS) + 3} keys,"
-                  f" {path.stat().st_size / 1e6:.0f} MB, {given.rounds} rounds")
+            print(
+                f"{kind}: {int(given.records):,} records of {len(KEYS) + 3} keys,"
+                f" {path.stat().st_size / 1e6:.0f} MB, {given.rounds} rounds"
+            )
             runs = {name: [] for name in readers}
             for turn in range(given.rounds + 1):  # the first only fills the page cache
                 for name, (python, code) in readers.items():
@@ -170,8 +176,10 @@ def main():
                 print(f"  {name:25} CPU {cpu:7.2f} s  wall {wall:7.2f} s  peak {peak:6.0f} MB")
             if not given.no_peer:
                 ratios = [p[0] / o[0] for o, p in zip(*runs.values())]
-                print(f"  peer / stabcli, CPU: {statistics.median(ratios):.1f}"
-                      f" ({min(ratios):.1f} to {max(ratios):.1f})")
+                print(
+                    f"  peer / stabcli, CPU: {statistics.median(ratios):.1f}"
+                    f" ({min(ratios):.1f} to {max(ratios):.1f})"
+                )
 
 
 if __name__ == "__main__":

@@ -250,7 +250,17 @@ _ALL = (
 METRICS: Mapping[str, Metric] = {m.name: m for m in _ALL}
 """Every canonical column by name, in the order reports show them."""
 
-RL_WORDS = ("reward", "kl", "clip_ratio", "completions", "critic", "advantage", "ppo", "grpo", "rollout")
+RL_WORDS = (
+    "reward",
+    "kl",
+    "clip_ratio",
+    "completions",
+    "critic",
+    "advantage",
+    "ppo",
+    "grpo",
+    "rollout",
+)
 """First words of names that only reinforcement learning logs; they decide what ``loss`` means."""
 
 PREFERENCE_WORDS = ("rewards/chosen", "rewards/rejected", "logps/chosen", "chosen_rewards")

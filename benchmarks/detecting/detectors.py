@@ -47,7 +47,13 @@ class Stabcli:
             grave = [f for f in found if f.severity != "notice"]
             incidents = group(run, grave)
         return [
-            Hit(f.first, f.last, f"{f.rule} {f.metric}", f.severity in ("error", "critical"), i.ending)
+            Hit(
+                f.first,
+                f.last,
+                f"{f.rule} {f.metric}",
+                f.severity in ("error", "critical"),
+                i.ending,
+            )
             for i in incidents
             for f in i.findings
         ]
@@ -183,7 +189,12 @@ PUBLISHED = (
     Published("W&B watcher, MAD 8*", nan_safe(watcher)),
 )
 
-NAMES = {"grad_norm": "grad_norm", "learning_rate": "learning_rate", "tokens_per_second": "tokens_per_sec", "loss": "loss"}
+NAMES = {
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "tokens_per_second": "tokens_per_sec",
+    "loss": "loss",
+}
 
 
 class Rival:

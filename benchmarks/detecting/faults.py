@@ -107,10 +107,28 @@ FAULTS = (
     Fault("level shift", "+10 %", "loss", level(1.10), room=64, within=64),
     Fault("level shift", "+15 %", "loss", level(1.15), room=64, within=64, target=0.90),
     Fault("level shift", "+30 %", "loss", level(1.30), room=64, within=64),
-    Fault("level shift for good", "+20 %", "loss", level(1.20), room=150, room_share=0.2, ending="new-basin"),
+    Fault(
+        "level shift for good",
+        "+20 %",
+        "loss",
+        level(1.20),
+        room=150,
+        room_share=0.2,
+        ending="new-basin",
+    ),
     Fault("slow drift", "+5 %", "loss", drift(0.05, 0.05), room_share=0.12, instant=False),
-    Fault("slow drift", "+10 %", "loss", drift(0.10, 0.05), room_share=0.12, instant=False, target=0.90),
-    Fault("divergence", "to x2", "loss", climb(2.0), room_share=0.12, instant=False, ending="diverged"),
+    Fault(
+        "slow drift",
+        "+10 %",
+        "loss",
+        drift(0.10, 0.05),
+        room_share=0.12,
+        instant=False,
+        target=0.90,
+    ),
+    Fault(
+        "divergence", "to x2", "loss", climb(2.0), room_share=0.12, instant=False, ending="diverged"
+    ),
     Fault("sudden drop", "-20 %", "loss", level(0.80), room=64, within=64),
     Fault("NaN", "to the end", "loss", constant(np.nan), room=10, ending="diverged"),
     Fault("NaN", "one row", "loss", constant(np.nan, 1)),
@@ -119,9 +137,24 @@ FAULTS = (
     Fault("gradient norm", "ten rows x4", "grad_norm", spike(4.0, 10)),
     Fault("gradient norm", "0 for 5 rows", "grad_norm", constant(0.0, 5)),
     Fault("throughput", "-6 % for 200 rows", "tokens_per_second", level(0.94, 200), room=200),
-    Fault("throughput", "-10 % for 200 rows", "tokens_per_second", level(0.90, 200), room=200, target=0.95),
+    Fault(
+        "throughput",
+        "-10 % for 200 rows",
+        "tokens_per_second",
+        level(0.90, 200),
+        room=200,
+        target=0.95,
+    ),
     Fault("throughput", "-30 % for 200 rows", "tokens_per_second", level(0.70, 200), room=200),
-    Fault("hidden NaN", "loss 0, gradient NaN", "loss", constant(0.0), room=10, hidden=True, ending="diverged"),
+    Fault(
+        "hidden NaN",
+        "loss 0, gradient NaN",
+        "loss",
+        constant(0.0),
+        room=10,
+        hidden=True,
+        ending="diverged",
+    ),
 )
 SPEED = ("tokens_per_second", "tokens_per_second_per_gpu", "step_seconds")
 
@@ -192,6 +225,10 @@ def clear(log, steps, i, rows):
 
 def rebuilt(run):
     """Assemble anew, so that what the trainer hid is looked for."""
-    keep = [c for c in run.frame.columns if c in ("step", "loss", "grad_norm", "learning_rate", "tokens_per_second")]
+    keep = [
+        c
+        for c in run.frame.columns
+        if c in ("step", "loss", "grad_norm", "learning_rate", "tokens_per_second")
+    ]
     frame = run.frame.filter(~pl.col("discarded")).select(keep).sort("step")
     return assembled(run.name, frame.to_dict(as_series=True))

@@ -47,7 +47,9 @@ def matching(hits, twin, p, step):
         h
         for h in hits
         if (h.what, h.first, h.last) not in same
-        and (h.first is None or (h.first <= p.last + near and (h.last or h.first) >= p.first - near))
+        and (
+            h.first is None or (h.first <= p.last + near and (h.last or h.first) >= p.first - near)
+        )
     ]
 
 
@@ -101,7 +103,9 @@ def _delay(detector, clean, p, step):
     """Rows of a fault that a detector must see; infinity where even the longest is too short."""
     for rows in DELAYS:
         stop = p.row + rows + 1
-        hits = matching(asked(detector, cut(p.run, stop)), asked(detector, cut(clean, stop)), p, step)
+        hits = matching(
+            asked(detector, cut(p.run, stop)), asked(detector, cut(clean, stop)), p, step
+        )
         if hits:
             return rows
         if stop >= p.run.frame.height:

@@ -229,7 +229,10 @@ def llmc():
 
 
 def nanochat():
-    text = SMI + "Distributed world size: 2\nTotal batch size 2,048 => gradient accumulation steps: 1\n"
+    text = (
+        SMI
+        + "Distributed world size: 2\nTotal batch size 2,048 => gradient accumulation steps: 1\n"
+    )
     average = STEPS[0]["loss"]
     for row in STEPS:
         average = 0.9 * average + 0.1 * row["loss"]
@@ -268,13 +271,18 @@ def hf():
         if row["step"] % 5:
             continue
         epoch = row["step"] / 250
-        new += "\r" + " " * 70 + "\r" + str(
-            {
-                "loss": f"{row['loss']:.4g}",
-                "grad_norm": f"{row['grad_norm']:.4g}",
-                "learning_rate": f"{row['lr']:.4g}",
-                "epoch": f"{epoch:.4g}",
-            }
+        new += (
+            "\r"
+            + " " * 70
+            + "\r"
+            + str(
+                {
+                    "loss": f"{row['loss']:.4g}",
+                    "grad_norm": f"{row['grad_norm']:.4g}",
+                    "learning_rate": f"{row['lr']:.4g}",
+                    "epoch": f"{epoch:.4g}",
+                }
+            )
         )
         new += "\n"
         old += str(
@@ -289,7 +297,12 @@ def hf():
         if row["step"] in EVALUATIONS:
             found = {"eval_loss": EVALUATIONS[row["step"]], "eval_runtime": 0.5, "epoch": epoch}
             new += bar(row["step"]) + str(found) + "\n"
-    end = {"train_runtime": 22.5, "train_samples_per_second": 990.1, "train_loss": 1.9, "epoch": 2.8}
+    end = {
+        "train_runtime": 22.5,
+        "train_samples_per_second": 990.1,
+        "train_loss": 1.9,
+        "epoch": 2.8,
+    }
     write("hf-stdout/bars.log", new + bar(700) + str(end) + "\n")
     write("hf-stdout/no_bars.log", old.replace("1,000", "200") + str(end) + "\n")
 
@@ -343,5 +356,17 @@ def own_loop():
     write("generic-text/two_columns.txt", table)
 
 
-for each in (megatron, neox, torchtitan, nanogpt, modded, llmc, nanochat, hf, verl, deepspeed, own_loop):
+for each in (
+    megatron,
+    neox,
+    torchtitan,
+    nanogpt,
+    modded,
+    llmc,
+    nanochat,
+    hf,
+    verl,
+    deepspeed,
+    own_loop,
+):
     each()

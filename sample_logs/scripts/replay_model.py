@@ -105,9 +105,7 @@ if __name__ == "__main__":
             pad_token_id=0, bos_token_id=EOS, eos_token_id=EOS,
         )
     )  # fmt: skip
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     count = len(stream) // T
     order = np.random.default_rng(SEED).permutation(count)
     shutil.rmtree(folder / "flagged", ignore_errors=True)

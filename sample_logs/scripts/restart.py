@@ -55,7 +55,14 @@ if __name__ == "__main__":
     else:
         path.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, __file__, "--out", str(path), "--saved", f"{folder}/saved.pt"]
+            command = [
+                sys.executable,
+                __file__,
+                "--out",
+                str(path),
+                "--saved",
+                f"{folder}/saved.pt",
+            ]
             ended = [subprocess.run(command, check=False).returncode for _ in range(2)]
         if ended != [-signal.SIGKILL, 0]:
             raise SystemExit(f"restart.py: the two processes ended with {ended}")

@@ -54,7 +54,9 @@ def pretraining(n, seed, level=1.9):
     loss = level + 8.5 * (s + 20.0) ** -0.42 + r.normal(0, 0.03, n)
     norm = r.lognormal(np.log(0.35), 0.15, n) * (1 + 4 * np.exp(-s / 60))
     warm = n // 20
-    rate = 3e-4 * np.where(s < warm, s / warm, 0.55 + 0.45 * np.cos(np.pi * np.clip((s - warm) / (n - warm), 0, 1)))
+    rate = 3e-4 * np.where(
+        s < warm, s / warm, 0.55 + 0.45 * np.cos(np.pi * np.clip((s - warm) / (n - warm), 0, 1))
+    )
     return r, s, loss, norm, rate
 
 
@@ -62,7 +64,12 @@ def overfit():
     """Validation turns at step 600 while training goes on down, and leaps at step 1,000."""
     r, s, loss, norm, rate = pretraining(1200, 1)
     loss -= np.maximum(0, s - 400) * 4e-4
-    val = 1.98 + 8.5 * (s + 20.0) ** -0.42 + np.maximum(0, s - 600) * 4e-4 + r.normal(0, 0.004, len(s))
+    val = (
+        1.98
+        + 8.5 * (s + 20.0) ** -0.42
+        + np.maximum(0, s - 600) * 4e-4
+        + r.normal(0, 0.004, len(s))
+    )
     val[999:] += 0.25
     yield config(params=125e6, tokens_per_step=262144, gpus=8)
     yield from rows(s, loss=loss, grad_norm=norm, lr=rate, val_loss=every(val, 50))
@@ -130,7 +137,14 @@ def router():
     load = 1.3 + r.normal(0, 0.03, 1200)
     load[899:] += np.minimum(5.0, np.arange(301) * 0.05)
     yield config(params=8e9, num_experts=8, aux_loss_coefficient=1.0)
-    yield from rows(s, loss=loss, grad_norm=norm, lr=rate, load_balancing_loss=aux, expert_load_max_over_mean=load)
+    yield from rows(
+        s,
+        loss=loss,
+        grad_norm=norm,
+        lr=rate,
+        load_balancing_loss=aux,
+        expert_load_max_over_mean=load,
+    )
 
 
 def policy():
@@ -146,8 +160,14 @@ def policy():
     dead = 0.25 + ramp(s, 600, 650, 0.7) + r.normal(0, 0.01, n)
     yield config(params=7e9, gpus=16)
     yield from rows(
-        s, loss=r.normal(0, 0.01, n), reward=reward, entropy=entropy, kl=kl, clip_ratio=clip,
-        frac_reward_zero_std=dead, **{"response_length/mean": length},
+        s,
+        loss=r.normal(0, 0.01, n),
+        reward=reward,
+        entropy=entropy,
+        kl=kl,
+        clip_ratio=clip,
+        frac_reward_zero_std=dead,
+        **{"response_length/mean": length},
     )
 
 
@@ -169,7 +189,9 @@ def resumed(seed, change, rate_factor=1.0):
     second = loss[again] + r.normal(0, 0.005, len(again))
     yield config(params=1e9, checkpoint_every=100)
     yield from rows(s[:620], loss=loss[:620], grad_norm=norm[:620], lr=rate[:620])
-    yield from rows(s[again], loss=change(second), grad_norm=norm[again], lr=rate[again] * rate_factor)
+    yield from rows(
+        s[again], loss=change(second), grad_norm=norm[again], lr=rate[again] * rate_factor
+    )
 
 
 def bad_resume():

@@ -54,9 +54,18 @@ def write(number, folder):
     name, run_id, log, (first, last), end = PARTS[number]
     config, kept = rows(log, first, last, attempt=number == 2)
     settings = wandb.Settings(
-        mode="offline", silent=True, host="host", username="user", disable_git=True,
-        x_disable_meta=True, x_disable_stats=True, x_disable_machine_info=True, console="off",
-        program="train.py", program_relpath="train.py", save_code=False,
+        mode="offline",
+        silent=True,
+        host="host",
+        username="user",
+        disable_git=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_disable_machine_info=True,
+        console="off",
+        program="train.py",
+        program_relpath="train.py",
+        save_code=False,
     )
     run = wandb.init(
         project="samples", id=run_id, name=name, dir=folder, config=config, settings=settings

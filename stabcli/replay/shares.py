@@ -55,10 +55,8 @@ class Shares:
         self._handles: list[Any] = []
         self._token_gradient_ND: Tensor | None = None
         self._positional: list[tuple[nn.Embedding, Tensor]] = []
-        embedded = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-        self._tied = {
-            id(m.weight) for m in model.modules() if _is_linear(m) and id(m.weight) in embedded
-        }
+        self._heads: dict[nn.Module, nn.Parameter] = {}
+        self._head_gradients: dict[int, Tensor] = {}
         self._tied_head: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __enter__(self) -> Self:
@@ -67,6 +65,7 @@ class Shares:
             if _is_linear(module) or _is_norm(module) or isinstance(module, nn.Embedding):
                 self._handles.append(module.register_forward_hook(self._forward))
         if self.gradients is None:
+            self._untie()
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     hook = parameter.register_post_accumulate_grad_hook(self._accumulated)
@@ -77,6 +76,10 @@ class Shares:
         """Unhook, and add what needs the whole pass."""
         for handle in self._handles:
             handle.remove()
+        for head, parameter in self._heads.items():
+            del head.__dict__["weight"]
+            bias = head._parameters.pop("bias")
+            head._parameters |= {"weight": parameter, "bias": bias}  # the order they had
         self._terms.clear()
         if self._token_gradient_ND is not None:
             for table, places_T in self._positional:
@@ -85,6 +88,22 @@ class Shares:
                     rows_NV = gradient[places_T.expand(self.tokens_BT.shape).flatten()]
                     self.share_N += (self._token_gradient_ND.float() * rows_NV.float()).sum(-1)
         self._token_gradient_ND, self._positional, self._tied_head = None, [], []
+
+    def _untie(self) -> None:
+        """Let output layers that share the embedding's weight run on a copy without gradient.
+
+        Their part of the gradient is then made once, here, where ``d`` is at hand, and added to the
+        embedding's. Autograd would make it as well, and shows it only with the embedding's part in.
+        """
+        embedded = {id(m.weight) for m in self.model.modules() if isinstance(m, nn.Embedding)}
+        for module in self.model.modules():
+            weight = module._parameters.get("weight")
+            tied = isinstance(module, nn.Linear) and id(weight) in embedded
+            if tied and weight is not None and weight.requires_grad:
+                self._heads[module] = weight
+        for head, parameter in self._heads.items():
+            del head._parameters["weight"]
+            head.__dict__["weight"] = parameter.detach()
 
     @property
     def share_BT(self) -> Tensor:
@@ -99,6 +118,9 @@ class Shares:
 
     def _accumulated(self, parameter: Tensor) -> None:
         if parameter.grad is not None:
+            head_OI = self._head_gradients.pop(id(parameter), None)
+            if head_OI is not None:
+                parameter.grad += head_OI
             for term in self._terms.pop(id(parameter), []):
                 self.share_N += term(parameter.grad)
 
@@ -126,13 +148,16 @@ class Shares:
 
     def _linear(self, module: Any, a_NI: Tensor, d_NO: Tensor) -> None:
         self._add(module, "bias", lambda g_O: d_NO.float() @ g_O.float())
-        if id(module.weight) in self._tied and self.gradients is None:
-            # G is complete only at the end of the pass, and d has a column for every ID: keep the
-            # columns of the IDs in this batch, which are all that the embedding's rows can meet
-            if module.weight.requires_grad:
-                self.share_N += _bilinear(d_NO, d_NO.T @ a_NI, a_NI)
-                used_U = self.tokens_BT.unique()
-                self._tied_head.append((d_NO[:, used_U], a_NI, used_U))
+        if module in self._heads:
+            # d has a column for every ID: kept are those of the IDs in this batch, which are all
+            # that the embedding's part of G, complete only at the end, can meet
+            head_OI = d_NO.T @ a_NI
+            self.share_N += _bilinear(d_NO, head_OI, a_NI)
+            key = id(self._heads[module])
+            before = self._head_gradients.get(key)
+            self._head_gradients[key] = head_OI if before is None else before + head_OI
+            used_U = self.tokens_BT.unique()
+            self._tied_head.append((d_NO[:, used_U], a_NI, used_U))
             return
         flipped = not isinstance(module, nn.Linear)
         self._add(module, "weight", lambda g: _bilinear(d_NO, g.T if flipped else g, a_NI))

@@ -172,6 +172,27 @@ def test_shares_in_a_short_format_agree(arch):
     assert float(torch.corrcoef(torch.stack(both))[0, 1]) >= 0.999
 
 
+def test_tied_weights_stay_tied():
+    """The output layer has the embedding's very parameter again, in its old order, even after an
+    error in the pass, and the gradient is the one a trainer would get."""
+    model, x = noisy("gpt2"), tokens()
+    model.lm_head.bias = nn.Parameter(torch.zeros(IDS))
+    order = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    Probe(model).measure(Grid.of(Batch(tokens_BT=x)), backward=True, shares=True)
+    got = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    model(input_ids=x, labels=x).loss.backward()
+    with pytest.raises(IndexError):
+        Probe(model).measure(Grid.of(Batch(tokens_BT=x + IDS)), backward=True, shares=True)
+
+    assert model.lm_head.weight is model.transformer.wte.weight
+    assert [name for name, _ in model.named_parameters(remove_duplicate=False)] == order
+    model.zero_grad(set_to_none=True)
+    model(input_ids=x, labels=x).loss.backward()
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(got[name], parameter.grad, atol=1e-6), name
+
+
 def test_frozen_weights_have_no_share():
     """What is not trained is left out of norm and shares alike: the coverage stays whole."""
     model = noisy("llama")

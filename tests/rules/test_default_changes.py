@@ -1,0 +1,49 @@
+"""Losses after a planned change, and losses of mixed data: no amnesty, and no crying wolf."""
+
+import numpy as np
+import pytest
+
+from stabcli.rules import run_rules, select
+from tests.rules.runs import healthy, make_run
+
+
+def grave(run, *names):
+    """Findings above notice of the named rules."""
+    found, _ = run_rules(run, select((), names))
+    return [f for f in found if f.severity != "notice"]
+
+
+@pytest.mark.parametrize("column", ["global_batch_size", "gpus", "learning_rate"])
+def test_a_planned_change_is_no_amnesty(column):
+    """A run that blows up right after a change of batch, GPUs or rate is told of, and told right."""
+    columns = healthy(2000)
+    at = np.arange(2000) >= 1200
+    before = columns.get(column, np.full(2000, 64.0))
+    columns[column] = np.where(at, before * 2, before)
+    columns["loss"] = np.where(np.arange(2000) > 1200, columns["loss"] + 8, columns["loss"])
+    found = grave(make_run(**columns), "loss-divergence", "loss-spike")
+
+    assert {f.rule for f in found} == {"loss-divergence", "loss-spike"}
+    assert all(f.severity == "critical" and 1201 <= f.first <= 1204 for f in found)
+    assert all(f.expected < 3 for f in found)
+
+
+@pytest.mark.parametrize("column", ["global_batch_size", "gpus", "learning_rate"])
+def test_a_new_level_after_a_planned_change_is_a_notice(column):
+    """The loss may settle a little higher with another batch size or rate."""
+    columns = healthy(2000, noise=0.02)
+    at = np.arange(2000) >= 1200
+    before = columns.get(column, np.full(2000, 64.0))
+    columns[column] = np.where(at, before * 2, before)
+    columns["loss"] = np.where(at, columns["loss"] * 1.15, columns["loss"])
+    assert grave(make_run(**columns), "loss-divergence", "loss-spike") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixture_with_hard_batches_is_silent(seed):
+    """Every twelfth batch from a harder source is the data, not a spike each time."""
+    random = np.random.default_rng(seed)
+    columns = healthy(2500, seed=seed)
+    hard = random.random(2500) < 0.08
+    columns["loss"] = np.where(hard, columns["loss"] * 1.7, columns["loss"])
+    assert grave(make_run(**columns), "loss-spike") == []

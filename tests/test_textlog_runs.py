@@ -1,0 +1,110 @@
+"""The ground of the text readers: ranks, restarts, several trainings, and whose a file is."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from stabcli.readers import read_runs, readers
+from stabcli.sources import open_source
+from stabcli.textlog import reading
+from tests.conftest import SAMPLES
+from tests.samples import name
+from tests.textlogs import grammars, read
+
+TEXT = (SAMPLES / "megatron/bad_batch.log").read_bytes()
+LINES = [line for line in TEXT.split(b"\n") if b"] iteration" in line]
+
+# ---- ranks, restarts, several trainings ----
+
+
+def iteration(step: int, loss: float | str, total: int = 9) -> str:
+    return f"step:{step}/{total} train_loss:{loss} train_time:{step}ms\n"
+
+
+def test_ranks_that_agree_are_one(tmp_path: Path):
+    """Four processes that print the same lines, out of order, are one run and one attempt."""
+    lines = [f"[rank{r}]: " + iteration(s, 2.0) for s in range(1, 8) for r in range(4)]
+    lines[5], lines[8] = lines[8], lines[5]
+    run = read(tmp_path / "log", "".join(lines))
+
+    assert run.frame["step"].to_list() == list(range(1, 8))
+    assert len(run.attempts) == 1
+
+
+def test_ranks_that_differ_give_their_median(tmp_path: Path):
+    """Of several processes the median is taken, the largest loss kept, and the first NaN named."""
+    losses = {1: [1.0, 2.0, 9.0], 2: [1.0, "nan", 9.0], 3: [1.0, 2.0, 3.0]}
+    lines = [
+        f"[rank{r}]: step {s}, loss: {x}\n" for s, xs in losses.items() for r, x in enumerate(xs)
+    ]
+    run = read(tmp_path / "log", "".join(lines))
+
+    assert run.frame["loss"].to_list()[0::2] == [2.0, 2.0]
+    assert math.isnan(run.frame["loss"][1])
+    assert run.frame["loss_max"][0] == 9.0
+    assert any("rank 1 was the first" in note for note in run.notes)
+
+
+def test_restart_is_an_attempt(tmp_path: Path):
+    """A log that goes back before its end was reached is one run in two attempts."""
+    text = "".join(iteration(s, 2.0, 99) for s in (1, 2, 3, 4, 3, 4, 5))
+    run = read(tmp_path / "log", text)
+
+    assert [(a.first_step, a.last_step) for a in run.attempts] == [(1, 4), (3, 5)]
+
+
+def test_training_that_was_done_is_a_run_of_its_own(tmp_path: Path):
+    """What begins anew after the last planned step is another run, not a restart."""
+    text = "".join(iteration(s, 2.0, 3) for s in (1, 2, 3, 1, 2, 3, 1))
+    path = tmp_path / "log"
+    path.write_text(text)
+    runs, _ = read_runs([str(path)])
+
+    assert [r.frame.height for r in runs] == [3, 3, 1]
+    assert [r.name for r in runs] == ["log", "log (2)", "log (3)"]
+    assert all(len(r.attempts) == 1 for r in runs)
+
+
+# ---- whose log it is ----
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*/*")), ids=name)
+def test_text_readers_claim_no_other_sample(path: Path):
+    """A log that is no text is claimed by none of them."""
+    if (
+        path.parent.name in grammars()
+        or path.parent.name == "scripts"
+        or path.suffix in {".py", ".md"}
+    ):
+        return
+    source = open_source(path)
+
+    assert not [g for g in grammars() if readers[g].matches(source)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing to see here\n" * 50,
+        'print(f"step:{step}/{total} train_loss:{loss}")\n' * 50,
+        "step,loss\n1,2.0\n2,1.9\n3,1.8\n",
+        '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.9}\n',
+        "the loss at step 5 was high\n" * 50,
+    ],
+)
+def test_what_is_no_text_log_is_not_claimed(text: str, tmp_path: Path):
+    """Prose, source code, tables and JSON are for others, or for nobody."""
+    path = tmp_path / "log"
+    path.write_text(text)
+    source = open_source(path)
+
+    assert not [g for g in grammars() if readers[g].matches(source)]
+
+
+def test_source_code_before_the_log(tmp_path: Path):
+    """A log that begins with 300 kB of source code is recognised all the same."""
+    code = Path(reading.__file__).read_bytes()
+    text = code * (300_000 // len(code)) + b"\n".join(LINES) + b"\n" + code * 30
+
+    assert read(tmp_path / "log", text).reader == "megatron"
