@@ -47,3 +47,22 @@ def test_a_mixture_with_hard_batches_is_silent(seed):
     hard = random.random(2500) < 0.08
     columns["loss"] = np.where(hard, columns["loss"] * 1.7, columns["loss"])
     assert grave(make_run(**columns), "loss-spike") == []
+
+
+def test_tr8_restart_discards_1010_steps_and_keeps_what_happened_in_them():
+    """BigScience tr8-104B went back to the checkpoint of 6,210 after 7,220, logging every 10 steps.
+
+    The 1,010 steps after the checkpoint are discarded, and the divergence in them is still told.
+    """
+    random = np.random.default_rng(0)
+    first, again = np.arange(5000, 7230, 10), np.arange(6220, 8010, 10)
+    loss = np.concatenate(
+        [6.44 + random.normal(0, 0.05, len(first)), 6.4 + random.normal(0, 0.05, len(again))]
+    )
+    loss[: len(first)][first >= 7010] = 11.4
+    run = make_run(step=np.concatenate([first, again]), loss=loss)
+    found, _ = run_rules(run, select((), ("discarded-steps", "loss-spike")))
+
+    (discarded,) = [f for f in found if f.rule == "discarded-steps"]
+    assert discarded.value == 1010
+    assert [(f.attempt, f.first) for f in found if f.rule == "loss-spike"] == [(0, 7010)]
