@@ -6,8 +6,8 @@ DATA is a folder of real logs with hand labels (INDEX.tsv, LABELS.jsonl). The se
 and printed; seeds below 10,000 were used for tuning, those from 1,000,000 on never were. Rivals
 are looked for in a virtual environment of their own:
 
-    python -m venv /tmp/rivals
-    /tmp/rivals/bin/pip install trainspotter trainproof runmedic losslint
+    python -m venv ../rivals
+    ../rivals/bin/pip install trainspotter trainproof runmedic losslint
 
 Detectors marked * are published rules written out here. A finding counts from warning on. A fault
 is found when a finding overlaps it, within 20 steps or 3 rows, that the same log without it does

@@ -4,7 +4,7 @@
 
 The peer needs an environment of its own, as stabcli does not depend on W&B:
 
-    python -m venv /tmp/peer && /tmp/peer/bin/pip install "wandb==0.22.3" polars
+    python -m venv ../peer && ../peer/bin/pip install "wandb==0.22.3" polars
 
 Each is a whole process that reads the same file into a frame: ours makes the table that assembly
 takes; the peer scans with the SDK's DataStore, parses each record with the SDK's protobuf classes
@@ -148,7 +148,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--records", type=float, default=2e4)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--peer-python", default="/tmp/peer/bin/python")
+    options.add_argument("--peer-python", default="../peer/bin/python")
     options.add_argument("--no-peer", action="store_true", help="only time stabcli")
     given = options.parse_args()
     readers = {"stabcli": (sys.executable, OURS)}
