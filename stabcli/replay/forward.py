@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor, nn
 from stabcli.errors import ReplayError
 from stabcli.replay.batch import IGNORED
 
-CHUNK_NUMBERS = 1 << 22
-"""Logits turned into float32 at once: 16 MiB, small beside the logits themselves."""
+CHUNK_NUMBERS = {"cpu": 1 << 18, "cuda": 1 << 26}
+"""Logits turned into float32 at once: 1 MiB stays in a core's cache, 256 MiB keep a GPU busy and are
+small beside the logits of a batch that needs one."""
+IMPOSSIBLE = -1e4
+"""Least log probability in the moments: times its probability, which is 0, it is 0; -inf is NaN."""
 
 
 def logits_of(model: nn.Module, tokens_BT: Tensor, attention_mask_BT: Tensor | None) -> Tensor:
@@ -57,24 +61,21 @@ class _TokenLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        rows = max(1, CHUNK_NUMBERS // logits_NV.shape[1])
         loss_N, entropy_N, variance_N, partition_N = (
             torch.empty(len(targets_N), device=logits_NV.device) for _ in range(4)
         )
-        for first in range(0, len(targets_N), rows):
-            part = slice(first, first + rows)
+        for part in _chunks(logits_NV):
             chunk_nV = logits_NV[part].float()
             partition_N[part] = chunk_nV.logsumexp(-1)
             log_nV = chunk_nV - partition_N[part, None]
-            probability_nV = log_nV.exp()
-            # 0 · -inf (an impossible token, masked logits) adds nothing to the entropy
-            bits_nV = torch.where(probability_nV == 0, 0.0, log_nV)
-            entropy_N[part] = -(probability_nV * bits_nV).sum(-1)
-            second_n = (probability_nV * bits_nV.square()).sum(-1)
-            variance_N[part] = (second_n - entropy_N[part].square()).clamp_min(0)
             wanted_n = targets_N[part]
             got_n = log_nV.gather(1, wanted_n.clamp_min(0)[:, None])[:, 0]
             loss_N[part] = torch.where(wanted_n == IGNORED, 0.0, -got_n)
+            weighted_nV = log_nV.exp()
+            weighted_nV *= log_nV.clamp_(min=IMPOSSIBLE)
+            entropy_N[part] = -weighted_nV.sum(-1)
+            second_n = (weighted_nV.mul_(log_nV)).sum(-1)
+            variance_N[part] = (second_n - entropy_N[part].square()).clamp_min(0)
         ctx.save_for_backward(logits_NV, targets_N, partition_N)
         ctx.mark_non_differentiable(entropy_N, variance_N)
         return loss_N, entropy_N, variance_N
@@ -84,16 +85,21 @@ class _TokenLoss(torch.autograd.Function):
         logits_NV, targets_N, partition_N = ctx.saved_tensors
         gradient_NV = torch.empty_like(logits_NV)
         live_N = targets_N != IGNORED
-        rows = max(1, CHUNK_NUMBERS // logits_NV.shape[1])
-        for first in range(0, len(targets_N), rows):
-            part = slice(first, first + rows)
+        for part in _chunks(logits_NV):
             chunk_nV = (logits_NV[part].float() - partition_N[part, None]).exp_()
             wanted_n1 = targets_N[part].clamp_min(0)[:, None]
             chunk_nV.scatter_add_(1, wanted_n1, torch.full_like(chunk_nV[:, :1], -1.0))
-            # where, not times: 0 · NaN would spread through targets nobody trains on
-            chunk_nV = torch.where(live_N[part, None], chunk_nV * weight_N[part, None], 0.0)
+            chunk_nV *= weight_N[part, None]
+            chunk_nV[~live_N[part]] = 0.0  # not by a weight of 0: 0 · NaN would spread
             gradient_NV[part] = chunk_nV.to(gradient_NV.dtype)
         return gradient_NV, None
+
+
+def _chunks(logits_NV: Tensor) -> Iterator[slice]:
+    numbers = CHUNK_NUMBERS.get(logits_NV.device.type, CHUNK_NUMBERS["cpu"])
+    rows = max(1, numbers // logits_NV.shape[1])
+    for first in range(0, len(logits_NV), rows):
+        yield slice(first, first + rows)
 
 
 def token_losses(logits_BTV: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
