@@ -9,7 +9,8 @@ are looked for in a virtual environment of their own:
     python -m venv ../rivals
     ../rivals/bin/pip install trainspotter trainproof runmedic losslint
 
-Detectors marked * are published rules written out here. A finding counts from warning on. A fault
+Detectors marked * are published rules written out here, not the systems themselves; trainscope's
+sum takes its median anew every fourth row only. Rivals see a few short logs, as ``planted`` says. A finding counts from warning on. A fault
 is found when a finding overlaps it, within 20 steps or 3 rows, that the same log without it does
 not give; rivals that name no step need only say something new.
 """
