@@ -13,11 +13,14 @@ from stabcli.report import Screen
 from stabcli.units import printable
 
 STYLES = {"critical": "bold red", "error": "red", "warning": "yellow", "notice": "dim"}
-_PLAIN = (("…", "~"), ("×", "x"), ("·", "-"), ("→", "->"), ("±", "+-"), ("–", "-"))
+_PLAIN = (("×", "x"), ("·", "-"), ("→", "->"), ("±", "+-"), ("–", "-"))
 
 
 class Page:
     """Lines of a report as they are put together."""
+
+    ascii_ellipsis = "~"
+    """What stands for an ellipsis on a screen that shows ASCII only."""
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
@@ -64,6 +67,6 @@ class Page:
         lines = [line.rstrip() for line in self._out.getvalue().splitlines()]
         text = "\n".join(lines) + "\n"
         if self.screen.ascii_only:
-            for fancy, simple in _PLAIN:
+            for fancy, simple in (("…", self.ascii_ellipsis), *_PLAIN):
                 text = text.replace(fancy, simple)
         return text

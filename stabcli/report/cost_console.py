@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +11,7 @@ from stabcli.bill import Bill
 from stabcli.cost import Cost
 from stabcli.policy import Outcome
 from stabcli.report import Screen, _words
+from stabcli.report._page import Page
 from stabcli.report.cost_tables import By, Line, lines, voids
 from stabcli.units import count, duration, number, percent, printable
 
@@ -22,8 +21,6 @@ Entry = tuple[str, str]
 SHOWN = 3
 """Warnings whose price is shown."""
 
-_PLAIN = (("…", "..."), ("×", "x"), ("·", "-"))
-
 
 def cost_console(bills: Sequence[Bill], by: By, screen: Screen) -> str:
     """Write the bills of one or several runs."""
@@ -32,39 +29,21 @@ def cost_console(bills: Sequence[Bill], by: By, screen: Screen) -> str:
         page.table(lines(bills, by), by)
     for index, b in enumerate(bills):
         if index or by == "run":
-            page.text("")
-        page.text(_heading(b))
+            page.line("")
+        page.line(_heading(b))
         if by != "run":
             page.table(lines([b], by), by)
-        page.entries(facts_of(b))
-        page.entries(remedies(b))
-        page.entries(_assumptions(b))
+        page.entries(_shown(facts_of(b)), label=12)
+        page.entries(_shown(remedies(b)), label=12)
+        page.entries(_shown(_assumptions(b)), label=12)
     if len(bills) > 1 and by != "run":
-        page.text("")
+        page.line("")
         page.table(lines(bills, "run"), "run")
-    return page.done()
+    return page.text()
 
 
-class _Page:
-    """Lines of a report as they are put together."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._plain = screen.ascii_only
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=screen.width,
-            force_terminal=screen.colour,
-            color_system="standard" if screen.colour else None,
-            no_color=not screen.colour,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-        )
-
-    def text(self, text: str | Text) -> None:
-        self._console.print(text)
+class _Page(Page):
+    ascii_ellipsis = "..."
 
     def table(self, rows: Sequence[Line], by: By) -> None:
         """Add a table of costs."""
@@ -88,23 +67,9 @@ class _Page:
             table.add_row(Text(name), *cells, Text(printable(line.remark)), style=style)
         self._console.print(table)
 
-    def entries(self, rows: Iterable[Entry]) -> None:
-        """Add paragraphs with a label in front of each."""
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=12, style="dim")
-        grid.add_column(overflow="fold")
-        for label, text in rows:
-            grid.add_row(Text(label), Text(printable(text)))
-        if grid.row_count:
-            self._console.print(grid)
 
-    def done(self) -> str:
-        """Return the page without blanks at the ends of lines."""
-        text = "\n".join(line.rstrip() for line in self._out.getvalue().splitlines()) + "\n"
-        if self._plain:
-            for fancy, simple in _PLAIN:
-                text = text.replace(fancy, simple)
-        return text
+def _shown(rows: Iterable[Entry]) -> list[Entry]:
+    return [(label, printable(text)) for label, text in rows]
 
 
 def _usd(value: float | None) -> str:

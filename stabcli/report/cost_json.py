@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from stabcli import __version__
@@ -13,6 +12,7 @@ from stabcli.cost import Cost
 from stabcli.plan import Plan
 from stabcli.policy import Bounded, Outcome, Trip
 from stabcli.report.cost_tables import By, Line, lines
+from stabcli.report.json import as_json, cost_in_json
 
 FORMAT = 1
 """Raised when a field changes its meaning; new fields may come at any time."""
@@ -27,7 +27,7 @@ def cost_json(bills: Sequence[Bill], by: By) -> str:
         "lines": [_line(line) for line in lines(bills, by)],
         "runs": [_bill(b) for b in bills],
     }
-    return json.dumps(_finite(document), indent=2, allow_nan=False)
+    return json.dumps(as_json(document), indent=2, allow_nan=False)
 
 
 def _bill(b: Bill) -> dict[str, Any]:
@@ -41,10 +41,10 @@ def _bill(b: Bill) -> dict[str, Any]:
             "notes": list(d.run.notes),
         },
         "cost": {
-            "total": _cost(cost.total),
-            "all": _cost(cost.all),
+            "total": cost_in_json(cost.total),
+            "all": cost_in_json(cost.all),
             "goodput": cost.goodput,
-            "classes": [{"class": name, **_cost(c)} for name, c in cost.classes],
+            "classes": [{"class": name, **cost_in_json(c)} for name, c in cost.classes],
             "sources": dict(cost.sources),
             "assumptions": list(cost.assumptions),
         },
@@ -65,8 +65,8 @@ def _bill(b: Bill) -> dict[str, Any]:
                 "first": i.first,
                 "last": i.last,
                 "recovered": i.recovered,
-                "cost": _cost(c),
-                "at_stake": _cost(stake),
+                "cost": cost_in_json(c),
+                "at_stake": cost_in_json(stake),
                 "plans": [_plan(p) for p in ways],
             }
             for i, c, stake, ways in zip(
@@ -108,23 +108,14 @@ def _line(line: Line) -> dict[str, Any]:
     return {
         "run": line.run,
         "name": line.name,
-        **_cost(line.cost),
+        **cost_in_json(line.cost),
         "share": line.share,
         "remark": line.remark,
     }
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
-    return {
-        "steps": cost.steps,
-        "tokens": cost.tokens,
-        "gpu_hours": cost.gpu_hours,
-        "usd": cost.usd,
-    }
-
-
 def _known(cost: Cost | None) -> dict[str, Any] | None:
-    return None if cost is None else _cost(cost)
+    return None if cost is None else cost_in_json(cost)
 
 
 def _plan(p: Plan) -> dict[str, Any]:
@@ -138,7 +129,7 @@ def _plan(p: Plan) -> dict[str, Any]:
         "text": p.text,
         "why": p.why,
         "recipe": list(p.recipe),
-        "redo": _cost(p.redo),
+        "redo": cost_in_json(p.redo),
     }
 
 
@@ -152,7 +143,7 @@ def _bounded(b: Bounded) -> dict[str, Any]:
     return {
         "incident": b.incident,
         "trip": _trip(b.trip),
-        "actual": _cost(b.actual),
+        "actual": cost_in_json(b.actual),
         "at_most": _known(b.at_most),
         "here": _known(b.here),
         "saved": _known(b.saved),
@@ -170,19 +161,8 @@ def _outcome(o: Outcome) -> dict[str, Any]:
         "trips": [_trip(t) for t in o.trips],
         "needless": [_trip(t) for t in o.needless],
         "incidents": [_bounded(b) for b in o.incidents],
-        "actual": _cost(o.actual),
+        "actual": cost_in_json(o.actual),
         "at_most": _known(o.at_most),
         "saved": _known(o.saved),
         "after_first_trip": _known(o.after_first),
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return ``value`` with non-finite numbers as strings and tuples as lists."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
-    return value

@@ -145,7 +145,7 @@ def _incident(
         "lead": incident.lead.rule,
         "findings": [_finding(f) for f in incident.findings],
         "plan": None if plan is None else _plan(plan),
-        "cost": None if cost is None else _cost(cost),
+        "cost": None if cost is None else cost_in_json(cost),
         "causes": [_cause(c) for c in causes],
     }
 
@@ -189,7 +189,8 @@ def _plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def cost_in_json(cost: Cost) -> dict[str, Any]:
+    """Return a price as it stands in every JSON report; null is unknown."""
     return {
         "steps": cost.steps,
         "tokens": cost.tokens,
@@ -203,7 +204,7 @@ def _cost_report(cost: CostReport) -> dict[str, Any]:
         return {"class": name, "steps": c.steps, "tokens": c.tokens, "gpu_hours": c.gpu_hours}
 
     return {
-        "total": _cost(cost.total),
+        "total": cost_in_json(cost.total),
         "all": {"tokens": cost.all.tokens, "gpu_hours": cost.all.gpu_hours},
         "goodput": cost.goodput,
         "classes": [part(name, c) for name, c in cost.classes],
