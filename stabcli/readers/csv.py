@@ -19,6 +19,7 @@ from stabcli.readers import BAD_SHOWN, is_text, reader, sibling
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source, open_source
 from stabcli.tables import Table, find_header, is_number, read_table
+from stabcli.trackers.layouts import is_aim
 
 _CHART = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<end>__MIN|__MAX)?")
 """A column of a chart downloaded from W&B; names of runs may hold `` - `` themselves."""
@@ -43,7 +44,8 @@ def matches(source: Source) -> bool:
     """
     if source.is_folder:
         return len(_monitor_files(source.path)) > 1
-    return is_text(source.head) and find_header(source.head) is not None
+    header = find_header(source.head) if is_text(source.head) else None
+    return header is not None and not is_aim(header.names)
 
 
 @reader(matches, writes="Lightning, DeepSpeed, AlgoPerf, W&B and TensorBoard exports, own loops")

@@ -18,6 +18,7 @@ from stabcli.parts import part_by_run
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
+from stabcli.trackers.layouts import COMET
 
 NAMES: Final = {
     "step": ("global_step/max_steps",),  # ms-swift: "10/500"
@@ -41,9 +42,9 @@ _PARTS = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
 
 
 def matches(source: Source) -> bool:
-    """Claim a file whose first lines are JSON objects, unless they count W&B's ``_step``."""
+    """Claim a file whose first lines are JSON objects, unless they are W&B's or Comet's."""
     sniffed = sniff(source)
-    return sniffed is not None and not sniffed.counts("_step")
+    return sniffed is not None and not sniffed.counts("_step") and not sniffed.counts(COMET)
 
 
 @reader(matches, writes="own loops, LLaMA-Factory, ms-swift, verl, lingua, MaxText, levanter")

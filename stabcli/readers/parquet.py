@@ -12,21 +12,23 @@ from stabcli.errors import LogError
 from stabcli.parts import flattened, part_by_run
 from stabcli.readers import reader
 from stabcli.sources import Source
+from stabcli.trackers.layouts import parquet_kind
 
 _MAGIC = b"PAR1"
 
 
 def matches(source: Source) -> bool:
-    """Claim a parquet file, unless its rows count W&B's ``_step``."""
+    """Claim a parquet file, unless a tracker's reader does: W&B's ``_step``, trackio, Neptune."""
     if not source.head.startswith(_MAGIC):
         return False
     try:
-        return "_step" not in pl.read_parquet_schema(source.path)
+        theirs = parquet_kind(source) is not None
+        return "_step" not in pl.read_parquet_schema(source.path) and not theirs
     except (PolarsError, OSError):
         return True  # broken: what is wrong is said on reading
 
 
-@reader(matches, writes="stabcli export, trackio, pandas, polars")
+@reader(matches, writes="stabcli export, pandas, polars")
 def parquet(source: Source) -> Iterator[Reading]:
     """Read a parquet table with a column of steps, of one run or of several.
 

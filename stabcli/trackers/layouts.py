@@ -1,0 +1,69 @@
+"""Layouts: what a table, a header or an object looks like when a tracker exported it.
+
+Readers of such exports claim what is said here, and readers of any table leave it to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+from polars.exceptions import PolarsError
+
+from stabcli.sources import Source
+
+PARQUET = b"PAR1"
+NEPTUNE = frozenset({"run_id", "attribute_path", "attribute_type", "step", "float_value"})
+"""Columns of the tables that neptune-exporter writes.
+
+Source: neptune_exporter/model.py of the exporter: one long table, a row a value.
+"""
+TRACKIO = frozenset({"run_name", "step", "timestamp"})
+"""Columns of the tables of metrics that trackio writes, beside a column a metric."""
+TRACKIO_OWN = frozenset({"id", "run_id", "log_id", "space_id"})
+"""Of these at least one stands in each of trackio's tables."""
+_ASIDE = ("_system.parquet", "_configs.parquet", "_traces.parquet", "system_metrics.parquet")
+_AIM = frozenset({"idx", "step", "value", "epoch", "time"})
+"""Columns of ``Metric.dataframe()`` of Aim, to which names and contexts are added."""
+COMET = "metricName"
+"""Key of every value that Comet's ``get_metrics()`` hands out."""
+
+Kind = Literal["neptune", "trackio", "trackio aside"]
+
+
+def parquet_kind(source: Source) -> Kind | None:
+    """Say which tracker wrote a parquet file; None where it is none, or nobody's in particular."""
+    if source.is_folder or not source.head.startswith(PARQUET):
+        return None
+    status = source.path.stat()
+    columns = _columns(source.path, status.st_size, status.st_mtime_ns)
+    return kind_of(columns, source.name)
+
+
+def kind_of(columns: Collection[str], name: str) -> Kind | None:
+    """Say which tracker wrote a table with these columns under this name."""
+    held = frozenset(columns)
+    if held >= NEPTUNE:
+        return "neptune"
+    if "_step" in held:
+        return None  # the history of a W&B run
+    if held >= TRACKIO and held & TRACKIO_OWN:
+        return "trackio"
+    others = held >= {"run_name"} and "step" not in held
+    return "trackio aside" if others and name.endswith(_ASIDE) else None
+
+
+def is_aim(names: Collection[str]) -> bool:
+    """Say whether a header is that of a table of Aim."""
+    return _AIM <= frozenset(names)
+
+
+@functools.lru_cache(maxsize=64)
+def _columns(path: Path, size: int, changed: int) -> frozenset[str]:  # noqa: ARG001 - the key
+    try:
+        return frozenset(pl.read_parquet_schema(path))
+    except (PolarsError, OSError):
+        return frozenset()
