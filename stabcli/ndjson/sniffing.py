@@ -18,6 +18,8 @@ _AMONG_TEXT = 5
 _OTHERS = ("log_history", "traceEvents")
 """Keys of objects that hold a whole log or something else, and are not a row of one."""
 _SUMMARY = "wandb-summary.json"
+_ARCHIVE = b"PK\x03\x04"
+"""Magic number of a zip, in which files may stand unpacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ def sniff(source: Source) -> Sniffed | None:
     Most of its lines must be whole objects, some with a number in them, or several of them must
     have a step. An object alone in its file must have one, or it is a configuration or a summary.
     """
-    if source.is_folder or source.name == _SUMMARY:
+    if source.is_folder or source.name == _SUMMARY or source.head.startswith(_ARCHIVE):
         return None
     text = decoded(source.head).lstrip("\ufeff \t\r\n\0")
     if text.startswith("["):

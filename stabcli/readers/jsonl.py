@@ -18,7 +18,7 @@ from stabcli.parts import part_by_run
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
-from stabcli.trackers.layouts import COMET
+from stabcli.trackers.layouts import COMET, is_clearml, is_golden
 
 NAMES: Final = {
     "step": ("global_step/max_steps",),  # ms-swift: "10/500"
@@ -42,7 +42,9 @@ _PARTS = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
 
 
 def matches(source: Source) -> bool:
-    """Claim a file whose first lines are JSON objects, unless they are W&B's or Comet's."""
+    """Claim a file whose first lines are JSON objects, unless a tracker's reader does."""
+    if is_golden(source) or is_clearml(source):
+        return False
     sniffed = sniff(source)
     return sniffed is not None and not sniffed.counts("_step") and not sniffed.counts(COMET)
 

@@ -58,7 +58,9 @@ def mlflow(source: Source) -> Iterator[Reading]:
     else:
         with opened(source.path, source.shown, notes) as database:
             if not database.tables.get(TABLE, frozenset()) >= COLUMNS:
-                raise LogError(f"{source.shown}: no table of metrics of MLflow in it: check the file")
+                raise LogError(
+                    f"{source.shown}: no table of metrics of MLflow in it: check the file"
+                )
             runs, shared = read_database(database)
     yield from _readings(source, runs, notes, shared)
 
@@ -87,7 +89,7 @@ def _readings(
     )
     for run, name in zip(kept, names, strict=True):
         made = [*notes, *run.notes]
-        table = run.points.table(made, by_time=source.is_folder)
+        table = run.points.table(made, apart=source.is_folder)
         if run.system:
             made.append(f"{run.system:,} values of the machine (system/) not read")
         yield Reading(
@@ -98,7 +100,7 @@ def _readings(
                 **find_facts(settings(run.tags), "tags of the run"),
                 **find_facts(settings(run.params), "params of the run"),
             },
-            notes=tuple([*made, *_ending(run)]),
+            notes=(*made, *_ending(run)),
             bad=_bad(shared, run.faults),
         )
         notes, shared = [], Faults()  # told once, with the first run

@@ -6,6 +6,7 @@ Readers of such exports claim what is said here, and readers of any table leave 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,15 @@ _AIM = frozenset({"idx", "step", "value", "epoch", "time"})
 """Columns of ``Metric.dataframe()`` of Aim, to which names and contexts are added."""
 COMET = "metricName"
 """Key of every value that Comet's ``get_metrics()`` hands out."""
+
+_GOLDEN = re.compile(
+    rb'\s*\{\s*"(?:[^"\\]|\\.)*":\s*\{\s*"start_step":\s*\d+,\s*"end_step":\s*\d+,'
+    rb'\s*"step_interval":\s*\d+,'
+)
+_CLEARML = re.compile(
+    rb'\s*\{\s*"(?:[^"\\]|\\.)*":\s*\{\s*"(?:[^"\\]|\\.)*":\s*\{\s*"(?:x|y|name)":'
+)
+_CLEARML_AXIS = re.compile(rb'"[xy]":\s*\[')
 
 Kind = Literal["neptune", "trackio", "trackio aside"]
 
@@ -56,9 +66,21 @@ def kind_of(columns: Collection[str], name: str) -> Kind | None:
     return "trackio aside" if others and name.endswith(_ASIDE) else None
 
 
+def is_golden(source: Source) -> bool:
+    """Say whether a file begins like the golden values of Megatron-LM's functional tests."""
+    return not source.is_folder and _GOLDEN.match(source.head) is not None
+
+
+def is_clearml(source: Source) -> bool:
+    """Say whether a file begins like what ClearML's ``get_reported_scalars`` returns."""
+    if source.is_folder or _CLEARML.match(source.head) is None:
+        return False
+    return _CLEARML_AXIS.search(source.head) is not None
+
+
 def is_aim(names: Collection[str]) -> bool:
     """Say whether a header is that of a table of Aim."""
-    return _AIM <= frozenset(names)
+    return frozenset(names) >= _AIM
 
 
 @functools.lru_cache(maxsize=64)

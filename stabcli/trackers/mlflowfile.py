@@ -193,9 +193,7 @@ def read_database(database: Database) -> tuple[list[MlflowRun], Faults]:
         if counted is None and step is not None:
             faults.add(line, f"no step: {text(step)[:40]!r}")
             continue
-        run.points.add(
-            key, counted, _unpacked(told, is_nan), wall=seconds(timestamp), line=line
-        )
+        run.points.add(key, counted, _unpacked(told, is_nan), wall=seconds(timestamp), line=line)
     return list(runs.values()), faults
 
 
@@ -213,7 +211,9 @@ def _runs(database: Database, faults: Faults) -> Iterator[MlflowRun]:
     tags: dict[object, dict[str, Any]] = {}
     for table, into in (("params", params), ("tags", tags)):
         if {"key", "value", "run_uuid"} <= database.tables.get(table, frozenset()):
-            for _, (key, value, run_id) in database.rows(table, ["key", "value", "run_uuid"], faults):
+            for _, (key, value, run_id) in database.rows(
+                table, ["key", "value", "run_uuid"], faults
+            ):
                 into.setdefault(run_id, {})[text(key)] = value
     known = database.tables.get("runs", frozenset())
     if "run_uuid" not in known:

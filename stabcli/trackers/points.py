@@ -79,12 +79,12 @@ class Points:
         self._file.append(self.files.setdefault(file, len(self.files)))
         self._stepped.append(step is not None)
 
-    def table(self, notes: list[str], *, by_time: bool = False) -> pl.DataFrame:
+    def table(self, notes: list[str], *, apart: bool = False) -> pl.DataFrame:
         """Return the rows: ``step``, the reserved columns, and a column a metric.
 
         Args:
             notes: What had to be decided is added to them.
-            by_time: Whether each file holds one metric, so that only the clock tells in which
+            apart: Whether each metric stands by itself, so that only the clock tells in which
                 order points of different metrics were logged.
         """
         columns = _Columns(
@@ -96,8 +96,8 @@ class Points:
             files=np.frombuffer(self._file, np.int64),
             stepped=np.frombuffer(self._stepped, np.int64),
         )
-        if by_time:
-            columns = columns.at(_in_time(columns))
+        if apart:
+            columns = columns.at(_together(columns))
         columns = self._with_steps(columns, notes)
         series = self._kept(columns, notes)
         if not series:
@@ -114,9 +114,7 @@ class Points:
             size=0,
         )
         names = {key: name for name, key in self.keys.items()}
-        stream = Stream(
-            files=[event_file], columns={str(key): shown[names[key]] for key in series}
-        )
+        stream = Stream(files=[event_file], columns={str(key): shown[names[key]] for key in series})
         built = build([stream])
         if built.late:
             notes.append(f"{built.late:,} values were logged out of order and put in order")
@@ -150,9 +148,7 @@ class Points:
             notes.append(f"{said}: steps are counted by the values of {name!r}")
             return columns.with_steps(steps.astype(np.int64))
         if nameless.any():
-            notes.append(
-                f"{self.stepless:,} values without a step left out: {named(self.without)}"
-            )
+            notes.append(f"{self.stepless:,} values without a step left out: {named(self.without)}")
             return columns.at(np.flatnonzero(~nameless))
         return columns
 
@@ -207,13 +203,22 @@ class _Columns:
         return replace(self, steps=steps)
 
 
-def _in_time(columns: _Columns) -> npt.NDArray[np.int64]:
-    """Return the order of the clock; within one file that of the file goes before it."""
+def _together(columns: _Columns) -> npt.NDArray[np.int64]:
+    """Return the order in which points were logged, where each metric stands by itself.
+
+    That is the order of the clock, but for a metric that of the log goes before it. Without a
+    clock metrics are put side by side by how often they went back, then by step.
+    """
     times = np.nan_to_num(columns.walls)
-    order = np.argsort(columns.files, kind="stable")
-    for at in np.split(order, np.flatnonzero(np.diff(columns.files[order])) + 1):
+    clocked = bool(np.isfinite(columns.walls).all())
+    passes = np.zeros(len(times), np.int64)
+    order = np.argsort(columns.keys, kind="stable")
+    for at in np.split(order, np.flatnonzero(np.diff(columns.keys[order])) + 1):
         times[at] = np.maximum.accumulate(times[at])
-    return np.argsort(times, kind="stable")
+        passes[at[1:]] = np.cumsum(np.diff(columns.steps[at]) < 0)
+    if clocked:
+        return np.argsort(times, kind="stable")
+    return np.lexsort((columns.steps, passes))
 
 
 def _rows(columns: _Columns) -> int:

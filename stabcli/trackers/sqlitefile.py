@@ -95,7 +95,9 @@ def opened(path: Path, shown: str, notes: list[str]) -> Iterator[Database]:
                 place, changing = _copied(real, Path(folder))
                 uri = f"file:{quote(str(place))}"
                 beside = " and ".join(f"{real.name}{b}" for b in BESIDE if b in before)
-                notes.append(f"the database is in use, or was when its writer died: {beside} read too")
+                notes.append(
+                    f"the database is in use, or was when its writer died: {beside} read too"
+                )
                 if changing:
                     notes.append("it was written to while it was read: the newest rows may miss")
             else:

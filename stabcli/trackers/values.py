@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -134,3 +134,17 @@ def told_apart(names: Iterable[tuple[str, str]]) -> list[str]:
     known = [(text(name).strip() or text(key), text(key)) for name, key in names]
     often = [name for name, _ in known]
     return [name if often.count(name) == 1 else f"{name} ({key[:8]})" for name, key in known]
+
+
+def counted(steps: Sequence[float], notes: list[str]) -> list[int | None]:
+    """Return steps as whole numbers; fractions are counted in order, and a note says so."""
+    usable = [s for s in steps if math.isfinite(s) and abs(s) < WIDEST_STEP]
+    if all(s == int(s) for s in usable):
+        return [whole(s) for s in steps]
+    order = sorted(set(usable))
+    place = {s: at for at, s in enumerate(order, start=1)}
+    notes.append(
+        f"steps are fractions: counted in order; 1 stands for {order[0]:g} and"
+        f" {len(order):,} for {order[-1]:g}"
+    )
+    return [place.get(s) for s in steps]

@@ -100,8 +100,11 @@ def lines(source: Source, member: str, faults: Faults) -> Iterator[tuple[int, by
 
 def content(source: Source, member: str, most: int = 1 << 24) -> bytes:
     """Return a small file of an archive; nothing where it is missing, broken or larger."""
-    with contextlib.suppress(KeyError, *_BROKEN), zipfile.ZipFile(source.path) as archive:
-        with archive.open(member) as file:
-            data = file.read(most + 1)
-            return data if len(data) <= most else b""
+    with (
+        contextlib.suppress(KeyError, *_BROKEN),
+        zipfile.ZipFile(source.path) as archive,
+        archive.open(member) as file,
+    ):
+        data = file.read(most + 1)
+        return data if len(data) <= most else b""
     return b""

@@ -85,6 +85,8 @@ class Framing:
 
     view: memoryview
     """All bytes of the file."""
+    start: bytes = START
+    """How the file must begin; other tools frame their records the same way."""
     damaged: list[Damage] = field(default_factory=list)
     """What could not be used, in order."""
     torn: int = 0
@@ -144,9 +146,9 @@ class Framing:
 
     def _file_header(self) -> int:
         """Check the header of the file; return where its first record begins."""
-        if bytes(self.view[:HEADER]) != START:
+        if bytes(self.view[:HEADER]) != self.start:
             self.damaged.append(
-                Damage(record=0, at=0, stop=HEADER, why="no header of a .wandb file")
+                Damage(record=0, at=0, stop=HEADER, why="the file does not begin with its header")
             )
         return HEADER
 

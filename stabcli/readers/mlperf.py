@@ -1,0 +1,212 @@
+"""Reader ``mlperf``: the ``:::MLLOG`` lines of MLPerf training results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stabcli.assembly import Reading
+from stabcli.errors import LogError
+from stabcli.facts import find_facts
+from stabcli.readers import reader
+from stabcli.sources import Source
+from stabcli.textlog import Grammar, Line, claims, known
+from stabcli.trackers.points import STEP, Points
+from stabcli.trackers.values import Faults, counted, number, seconds, text
+
+_MARK = ":::MLLOG"
+_LONGEST = 1 << 20
+"""Bytes of a line."""
+_COUNTERS = ("step_num", "step", "samples_count", "epoch_num")
+"""What metadata call the place in the training."""
+_NAMES = {
+    "loss": ("train_loss", "reduced_train_loss"),
+    "step_seconds": ("train_step_time", "train_step_timing"),
+    "learning_rate": ("lr",),
+}
+"""Canonical name -> what benchmarks track under it."""
+_LANGUAGE = ("gpt", "llama", "mixtral", "deepseek", "moe")
+"""Begins of the names of benchmarks whose ``eval_accuracy`` is the loss on held-out data.
+
+Source: mlcommons/training_policies, training_rules.adoc, quality targets: 2.69 log perplexity for
+gpt3, 0.925 cross entropy for llama2_70b_lora.
+"""
+_MEANT = {
+    "opt_base_learning_rate": "learning_rate",
+    "opt_learning_rate_warmup_steps": "warmup_steps",
+    "opt_learning_rate_decay_schedule": "lr_schedule",
+    "opt_gradient_clip_norm": "gradient_clip_norm",
+    "opt_weight_decay": "weight_decay",
+    "opt_name": "optimizer",
+    "max_sequence_length": "seq_length",
+}
+"""MLPerf's names of settings -> names that all configurations share."""
+
+_NUMBER = r"-?(?:\d[\d.]*(?:[eE][-+]?\d+)?|NaN|Infinity)"
+GRAMMAR = known(
+    Grammar(
+        name="mlperf",
+        lines=(
+            Line(
+                mark=_MARK,
+                pattern=rf'{_MARK} ?\{{(?=.*"(?:{"|".join(_COUNTERS)})": ?(?P<step>\d+))'
+                rf'(?=.*?"value": ?(?:\{{"[^"]+": ?)?(?P<value>{_NUMBER}))',
+            ),
+        ),
+    )
+)
+"""By such lines a log is told from those of other frameworks; they are read as JSON."""
+
+
+def matches(source: Source) -> bool:
+    """Claim a log in which such lines tell more than those of any framework."""
+    return claims(source, GRAMMAR)
+
+
+@reader(matches, writes="MLPerf training: :::MLLOG lines")
+def mlperf(source: Source) -> Iterator[Reading]:
+    """Read the events that carry a value and say where in the training they belong.
+
+    Steps are MLPerf's own counter, in samples, tokens or epochs, as the benchmark logs it.
+    Values tracked together stand in columns of their own names. ``eval_accuracy`` of language
+    models is a loss on held-out data. Settings give facts; how the run stopped is noted.
+
+    Raises:
+        LogError: No event has a value and a place.
+    """
+    if source.is_folder:
+        raise LogError(f"{source.shown}: a folder: give the log in it")
+    found = _read(source)
+    if not found.values:
+        raise LogError(f"{source.shown}: no {_MARK} event with a value and a step: check the file")
+    points = Points()
+    notes: list[str] = []
+    counter, places = _placed(found, notes)
+    for (line, wall, values, _), step in zip(found.values, places, strict=True):
+        for name, value in values.items():
+            points.add(name, step, value, wall=wall, line=line)
+    if "fractions" not in " ".join(notes):
+        unit = "epochs" if counter == "epoch_num" and found.small else "samples or tokens"
+        unit = "steps" if counter == "step_num" else unit
+        notes.append(f"steps are counted in {unit}, as the benchmark logs them ({counter})")
+    table = points.table(notes)
+    names = {c: next((w for w in words if w in points.keys), "") for c, words in _NAMES.items()}
+    benchmark = str(found.settings.get("submission_benchmark", ""))
+    if benchmark.startswith(_LANGUAGE) and "eval_accuracy" in points.keys:
+        names["val_loss"] = "eval_accuracy"
+        notes.append(f"eval_accuracy of {benchmark} is the loss on held-out data")
+    notes.append(_ending(found))
+    yield Reading(
+        name=source.name,
+        table=table,
+        names={"step": STEP, **{c: own for c, own in names.items() if own}},
+        facts=find_facts(
+            {_MEANT.get(k, k): v for k, v in found.settings.items()}, "settings in the log"
+        ),
+        notes=tuple(notes),
+        bad=found.faults.bad(),
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What stands in a log."""
+
+    values: list[tuple[int, float | None, dict[str, float], dict[str, float]]] = field(
+        default_factory=list
+    )
+    """Line, time, values by name and places by counter of each event."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    status: str = ""
+    stopped: bool = False
+    small: bool = False
+    """Whether places are numbers of epochs rather than of samples."""
+
+
+def _read(source: Source) -> _Found:
+    found = _Found()
+    decoder = json.JSONDecoder()
+    line = 0
+    with source.path.open("rb") as file:
+        while data := file.readline(_LONGEST):
+            line += 1
+            if _MARK.encode() not in data:
+                continue
+            _, *rest = data.decode("utf-8", "replace").split(_MARK)
+            for said in rest:
+                start = said.find("{")
+                try:
+                    event, _end = decoder.raw_decode(said, max(start, 0))
+                except (ValueError, RecursionError):
+                    event = None
+                if isinstance(event, dict):
+                    _take(found, event, line)
+                else:
+                    found.faults.add(line, f"{_MARK}: no whole JSON behind it")
+    return found
+
+
+def _take(found: _Found, event: Mapping[str, Any], line: int) -> None:
+    key, value, about = event.get("key"), event.get("value"), event.get("metadata")
+    about = about if isinstance(about, dict) else {}
+    if key == "run_stop":
+        found.stopped, found.status = True, text(about.get("status") or "")
+    if event.get("event_type") != "POINT_IN_TIME" or not isinstance(key, str):
+        return
+    tracked = value if isinstance(value, dict) else {key: value}
+    places = {
+        c: told
+        for c in _COUNTERS
+        if isinstance(about.get(c), int | float) and (told := number(about[c])) is not None
+    }
+    values = {
+        text(name): told
+        for name, said in tracked.items()
+        if not isinstance(said, bool) and (told := number(said)) is not None and name != "epoch_num"
+    }
+    if places and values:
+        if "lr" in about and (rate := number(about["lr"])) is not None:
+            values["lr"] = rate
+        found.values.append((line, seconds(event.get("time_ms")), values, places))
+    elif not isinstance(value, dict) and value is not None:
+        found.settings.setdefault(key, value)
+
+
+def _placed(found: _Found, notes: list[str]) -> tuple[str, list[int | None]]:
+    """Return the counter that most events have, and the step of each by it.
+
+    An event with another counter alone, an evaluation for example, has the same place where
+    that counter is as far as this one; else it has that of the event before it.
+    """
+    often = {c: sum(c in places for *_, places in found.values) for c in _COUNTERS}
+    main = max(_COUNTERS, key=lambda c: often[c])
+    known_places = [p[main] for *_, p in found.values if main in p]
+    low, high = min(known_places), max(known_places)
+    found.small = high < 1000
+    made: list[float] = []
+    borrowed = 0
+    last = low
+    for *_, places in found.values:
+        own = places.get(main)
+        if own is None:
+            other = next(iter(places.values()))
+            alike = low <= other <= 2 * high and other == int(other)
+            own = other if alike else last
+            borrowed += not alike
+        last = own
+        made.append(own)
+    if borrowed:
+        notes.append(f"{borrowed:,} events without {main!r} take the place of the one before")
+    return main, counted(made, notes)
+
+
+def _ending(found: _Found) -> str:
+    """Say what ran and how it stopped."""
+    said = ("submission_benchmark", "submission_org", "submission_platform")
+    what = ", ".join(text(found.settings[k]) for k in said if k in found.settings) or "MLPerf"
+    if not found.stopped:
+        return f"{what}: no run_stop: the run crashed, was killed or goes on"
+    return f"{what}: run_stop says {found.status or 'no status'}"
