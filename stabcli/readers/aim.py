@@ -116,7 +116,7 @@ def _points(part: pl.DataFrame, source: Source, bad: Faults) -> tuple[Points, li
     if blanks:
         notes.append(f"{blanks:,} empty values are NaN, as pandas writes them: {named(empty)}")
     if system:
-        notes.append(f"{system:,} values of the machine ({_SYSTEM}…) not read")
+        notes.append(f"values of the machine ({_SYSTEM}…) not read: {system:,}")
     return points, notes
 
 

@@ -59,7 +59,7 @@ def clearml(source: Source) -> Iterator[Reading]:
         raise LogError(f"{source.shown}: no scalar in it{broken}: give a task that reported some")
     notes = found.notes
     if found.machine:
-        notes.append(f"{found.machine:,} values of the machine (:monitor:) not read")
+        notes.append(f"values of the machine (:monitor:) not read: {found.machine:,}")
     if found.single:
         notes.append(f"single values of the whole run, left out: {named(found.single)}")
     table = found.points.table(notes, apart=not archive)

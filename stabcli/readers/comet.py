@@ -65,7 +65,7 @@ def comet(source: Source) -> Iterator[Reading]:
         )
     notes: list[str] = []
     if found.system:
-        notes.append(f"{found.system:,} values of the machine (sys.) not read")
+        notes.append(f"values of the machine (sys.) not read: {found.system:,}")
     if found.texts:
         notes.append(f"no numbers, left out: {named(found.texts)}")
     table = found.points.table(notes, apart=not source.head.startswith(zips.MAGIC))

@@ -77,11 +77,10 @@ def _readings(
         )
     kept = [run for run in filled if not run.deleted] or filled
     left = [
-        f"{len(filled) - len(kept):,} deleted runs" if len(kept) < len(filled) else "",
-        f"{len(runs) - len(filled):,} runs without a metric" if len(filled) < len(runs) else "",
+        f"deleted runs: {len(filled) - len(kept):,}" if len(kept) < len(filled) else "",
+        f"runs without a metric: {len(runs) - len(filled):,}" if len(filled) < len(runs) else "",
     ]
-    if any(left):
-        notes.append(f"left out: {' and '.join(part for part in left if part)}")
+    notes += [f"left out, {part}" for part in left if part]
     several = len({run.experiment for run in kept}) > 1
     names = told_apart(
         (f"{run.experiment}/{run.name or run.run_id}" if several else run.name, run.run_id)
@@ -91,7 +90,7 @@ def _readings(
         made = [*notes, *run.notes]
         table = run.points.table(made, apart=source.is_folder)
         if run.system:
-            made.append(f"{run.system:,} values of the machine (system/) not read")
+            made.append(f"values of the machine (system/) not read: {run.system:,}")
         yield Reading(
             name=name,
             table=table,

@@ -11,12 +11,16 @@ from stabcli.assembly import Reading
 from stabcli.errors import LogError
 from stabcli.facts import find_facts
 from stabcli.readers import reader
+from stabcli.run import Fact
 from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, claims, known
 from stabcli.trackers.points import STEP, Points
-from stabcli.trackers.values import Faults, counted, number, seconds, text
+from stabcli.trackers.values import Faults, counted, number, seconds, text, whole
 
 _MARK = ":::MLLOG"
+_LENGTH = "max_sequence_length"
+_EPOCHS = 1000
+"""Places below are epochs."""
 _LONGEST = 1 << 20
 """Bytes of a line."""
 _COUNTERS = ("step_num", "step", "samples_count", "epoch_num")
@@ -69,7 +73,8 @@ def matches(source: Source) -> bool:
 def mlperf(source: Source) -> Iterator[Reading]:
     """Read the events that carry a value and say where in the training they belong.
 
-    Steps are MLPerf's own counter, in samples, tokens or epochs, as the benchmark logs it.
+    The benchmark's own counter of samples or tokens is turned into steps where all of it is
+    divisible by the global batch, and left as it is elsewhere.
     Values tracked together stand in columns of their own names. ``eval_accuracy`` of language
     models is a loss on held-out data. Settings give facts; how the run stopped is noted.
 
@@ -83,14 +88,10 @@ def mlperf(source: Source) -> Iterator[Reading]:
         raise LogError(f"{source.shown}: no {_MARK} event with a value and a step: check the file")
     points = Points()
     notes: list[str] = []
-    counter, places = _placed(found, notes)
+    places = _placed(found, notes)
     for (line, wall, values, _), step in zip(found.values, places, strict=True):
         for name, value in values.items():
             points.add(name, step, value, wall=wall, line=line)
-    if "fractions" not in " ".join(notes):
-        unit = "epochs" if counter == "epoch_num" and found.small else "samples or tokens"
-        unit = "steps" if counter == "step_num" else unit
-        notes.append(f"steps are counted in {unit}, as the benchmark logs them ({counter})")
     table = points.table(notes)
     names = {c: next((w for w in words if w in points.keys), "") for c, words in _NAMES.items()}
     benchmark = str(found.settings.get("submission_benchmark", ""))
@@ -102,9 +103,7 @@ def mlperf(source: Source) -> Iterator[Reading]:
         name=source.name,
         table=table,
         names={"step": STEP, **{c: own for c, own in names.items() if own}},
-        facts=find_facts(
-            {_MEANT.get(k, k): v for k, v in found.settings.items()}, "settings in the log"
-        ),
+        facts=_facts(found),
         notes=tuple(notes),
         bad=found.faults.bad(),
     )
@@ -122,8 +121,8 @@ class _Found:
     faults: Faults = field(default_factory=Faults)
     status: str = ""
     stopped: bool = False
-    small: bool = False
-    """Whether places are numbers of epochs rather than of samples."""
+    stepped: bool = False
+    """Whether places could be made optimizer steps."""
 
 
 def _read(source: Source) -> _Found:
@@ -175,8 +174,17 @@ def _take(found: _Found, event: Mapping[str, Any], line: int) -> None:
         found.settings.setdefault(key, value)
 
 
-def _placed(found: _Found, notes: list[str]) -> tuple[str, list[int | None]]:
-    """Return the counter that most events have, and the step of each by it.
+def _facts(found: _Found) -> dict[str, Fact]:
+    said = {_MEANT.get(k, k): v for k, v in found.settings.items()}
+    facts = find_facts(said, "settings in the log")
+    if not found.stepped:  # what is known of a step tells nothing of a sample
+        for name in ("batch_sequences", "tokens_per_step", "total_steps", "warmup_steps"):
+            facts.pop(name, None)
+    return facts
+
+
+def _placed(found: _Found, notes: list[str]) -> list[int | None]:
+    """Return the optimizer step of each event, or its place by the benchmark's own counter.
 
     An event with another counter alone, an evaluation for example, has the same place where
     that counter is as far as this one; else it has that of the event before it.
@@ -185,7 +193,6 @@ def _placed(found: _Found, notes: list[str]) -> tuple[str, list[int | None]]:
     main = max(_COUNTERS, key=lambda c: often[c])
     known_places = [p[main] for *_, p in found.values if main in p]
     low, high = min(known_places), max(known_places)
-    found.small = high < 1000
     made: list[float] = []
     borrowed = 0
     last = low
@@ -200,7 +207,21 @@ def _placed(found: _Found, notes: list[str]) -> tuple[str, list[int | None]]:
         made.append(own)
     if borrowed:
         notes.append(f"{borrowed:,} events without {main!r} take the place of the one before")
-    return main, counted(made, notes)
+    if main == "step_num":
+        found.stepped = True
+        return counted(made, notes)
+    batch, length = (whole(found.settings.get(n)) for n in ("global_batch_size", _LENGTH))
+    for divisor, what in (
+        ((batch or 0) * (length or 0), f"tokens: divided by global_batch_size and {_LENGTH}"),
+        (batch or 0, "samples: divided by global_batch_size"),
+    ):
+        if divisor > 1 and all(place % divisor == 0 for place in made):
+            found.stepped = True
+            notes.append(f"places are counted in {what}, {divisor:,}, to get steps")
+            return [int(place // divisor) for place in made]
+    if high >= _EPOCHS:
+        notes.append(f"steps are counted in samples or tokens, as the benchmark logs them ({main})")
+    return counted(made, notes)
 
 
 def _ending(found: _Found) -> str:

@@ -113,7 +113,7 @@ def _reading(run: pl.DataFrame, name: str, *, many: bool) -> Reading | None:
     machine = series["attribute_path"].str.contains(_MACHINE).fill_null(value=False)
     notes: list[str] = []
     if machine.any():
-        notes.append(f"{int(machine.sum()):,} values of the machine (monitoring) not read")
+        notes.append(f"values of the machine (monitoring) not read: {int(machine.sum()):,}")
     series = series.filter(~machine)
     usable = (
         series["attribute_path"].is_not_null()

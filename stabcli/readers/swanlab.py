@@ -53,7 +53,7 @@ def swanlab(source: Source) -> Iterator[Reading]:
     names = told_apart((run.name or run.run_id or path.stem, run.run_id) for path, run in filled)
     left = len(runs) - len(filled)
     for name, (path, run) in zip(names, filled, strict=True):
-        notes = [f"{left:,} files without a number left out"] if left else []
+        notes = [f"files without a number left out: {left:,}"] if left else []
         left = 0
         table = run.points.table(notes)
         beside = (
@@ -108,9 +108,9 @@ def _notes(run: SwanRun) -> list[str]:
         why = f": {run.error[:200]}" if run.error else ""
         notes.append(f"SwanLab says that the run {run.state}{why}")
     if run.machine:
-        notes.append(f"{run.machine:,} values of the machine not read")
+        notes.append(f"values of the machine not read: {run.machine:,}")
     if run.media:
-        notes.append(f"{run.media:,} values that are no numbers (images, texts, …) left out")
+        notes.append(f"values that are no numbers (images, texts, …) left out: {run.media:,}")
     return notes
 
 

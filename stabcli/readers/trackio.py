@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from stabcli.facts import find_facts
 from stabcli.parts import flattened
 from stabcli.readers import reader, sibling
 from stabcli.run import Fact
-from stabcli.sources import Source
+from stabcli.sources import Source, open_source
 from stabcli.trackers.documents import loads
 from stabcli.trackers.layouts import parquet_kind
 from stabcli.trackers.points import STEP, Points
@@ -31,15 +32,41 @@ _DEEPEST = 8
 """Levels of nested values that are followed."""
 
 
+_BESIDE = re.compile(r".+(\.lock|\.db-(wal|shm|journal)|_[a-z]+\.parquet)|media|artifacts|home")
+"""What else trackio keeps in its folder: the parts of an export, locks, files of runs."""
+
+
 def matches(source: Source) -> bool:
-    """Claim a database with trackio's table of metrics, and a parquet file made of one."""
+    """Claim a database with trackio's table of metrics, a parquet file of one, and trackio's folder."""
+    if source.is_folder:
+        return bool(_projects(source.path))
+    return _is_project(source)
+
+
+def _is_project(source: Source) -> bool:
     words = [b"run_name", b"CREATE TABLE metrics", b"configs"]
     return holds(source, _TABLE, _COLUMNS, words) or parquet_kind(source) == "trackio"
 
 
-@reader(matches, writes="trackio: <project>.db and <project>.parquet")
+def _projects(folder: Path) -> list[Source]:
+    """Return the projects of a folder that holds trackio's files alone, each once."""
+    found: dict[str, Source] = {}
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(".") or _BESIDE.fullmatch(path.name):
+                continue
+            source = open_source(path)
+            if source.is_folder or not _is_project(source):
+                return []
+            found.setdefault(path.stem, source)  # a database goes before the parquet made of it
+    except (OSError, LogError):
+        return []
+    return list(found.values())
+
+
+@reader(matches, writes="trackio: <project>.db, <project>.parquet, its folder")
 def trackio(source: Source) -> Iterator[Reading]:
-    """Read the runs of a trackio project.
+    """Read the runs of a trackio project, or of all projects in trackio's folder.
 
     Nested values are named by path, joined with ``/``; "NaN" and "Infinity" are numbers. The
     configuration of each run gives facts; that of a parquet file is looked for beside it, in
@@ -49,7 +76,15 @@ def trackio(source: Source) -> Iterator[Reading]:
         LogError: Nothing was logged in it, or it is broken.
     """
     if source.is_folder:
-        raise LogError(f"{source.shown}: a folder: give the database or parquet file in it")
+        projects = _projects(source.path)
+        if not projects:
+            raise LogError(
+                f"{source.shown}: not a folder of trackio's files alone: give one of them"
+            )
+        for project in projects:
+            for reading in trackio(project):
+                yield replace(reading, name=f"{Path(project.name).stem}/{reading.name}")
+        return
     if parquet_kind(source) is not None:
         yield from _tables(source)
         return
@@ -62,7 +97,7 @@ def trackio(source: Source) -> Iterator[Reading]:
         configs = _configs(database, faults)
         system = _count(database, "system_metrics")
     if system:
-        notes.append(f"{system:,} rows of measurements of the machine (system_metrics) not read")
+        notes.append(f"rows of the machine (system_metrics) not read: {system:,}")
     filled = {key: run for key, run in runs.items() if len(run.points)}
     if not filled:
         damaged = f" ({faults.count:,} broken rows)" if faults.count else ""
