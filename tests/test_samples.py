@@ -20,7 +20,7 @@ TRUTH: dict[str, Any] = json.loads((SAMPLES / "truth.json").read_text(encoding="
 HEALTHY = [entry for entry, said in TRUTH.items() if said["healthy"]]
 EVENTS = [(entry, event) for entry, said in TRUTH.items() for event in said["events"]]
 SCRIPTS = sorted((SAMPLES / "scripts").glob("*.py"))
-SHARED = {"places.py", "tiny_gpt.py"}
+SHARED = {"places.py", "stories.py", "tiny_gpt.py"}
 """Modules that the scripts import, which make no log of their own."""
 SLACK = 20
 """Steps by which a finding may begin before what it finds: medians look to both sides."""

@@ -32,7 +32,10 @@ _DEEPEST = 8
 """Levels of nested values that are followed."""
 
 
-_BESIDE = re.compile(r".+(\.lock|\.db-(wal|shm|journal)|_[a-z]+\.parquet)|media|artifacts|home")
+_BESIDE = re.compile(
+    r".+(\.lock|\.db-(wal|shm|journal)|_(system|configs|traces|artifacts|artifact_\w+"
+    r"|(external_)?run_artifact_links)\.parquet)|media|artifacts"
+)
 """What else trackio keeps in its folder: the parts of an export, locks, files of runs."""
 
 
