@@ -168,7 +168,7 @@ def _read_metric(run: MlflowRun, path: Path, metrics: Path, shown: Path) -> None
     if name.startswith(SYSTEM):
         run.system += len(found)
         return
-    datasets = {dataset for _, dataset, *_ in found}
+    datasets = {dataset for _, dataset, *_ in found if dataset}
     for line, dataset, value, step, wall in found:
         key = f"{name} ({dataset})" if dataset and len(datasets) > 1 else name
         run.points.add(key, step, value, wall=wall, line=line, file=where)
