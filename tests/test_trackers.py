@@ -71,11 +71,14 @@ def test_metrics_one_after_another_are_put_together_by_the_clock():
 
 
 def test_without_a_clock_metrics_are_put_together_by_how_often_they_went_back():
+    """And where the clock goes back with the steps, which then tells nothing."""
     steps = [1, 2, 3, 2, 3, 4]
-    table, _ = made(*[(k, s, float(s)) for k in ("a", "b") for s in steps], apart=True)
+    for clock in ([], [9.0]):
+        logged = [(k, s, float(s), *(c + s for c in clock)) for k in ("a", "b") for s in steps]
+        table, _ = made(*logged, apart=True)
 
-    assert table[STEP].to_list() == steps
-    assert table["a"].to_list() == table["b"].to_list()
+        assert table[STEP].to_list() == steps
+        assert table["a"].to_list() == table["b"].to_list()
 
 
 def test_steps_that_nobody_gave_are_counted():

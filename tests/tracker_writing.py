@@ -193,10 +193,10 @@ def write_aim(path, rows=ROWS):
     ]
     for name in names:
         subset, _, metric = name.partition("/")
-        logged = [(s, values[name]) for s, values in rows if name in values]
-        for idx, (step, value) in enumerate(logged):
+        logged = [(at, s, values[name]) for at, (s, values) in enumerate(rows) if name in values]
+        for idx, (at, step, value) in enumerate(logged):
             said = "" if math.isnan(value) else repr(value)
-            when = datetime.fromtimestamp(clock(step), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            when = datetime.fromtimestamp(clock(at), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
             lines.append(f"{idx},{step},{said},,{when},abc123,7,{metric},{subset}")
     path.write_text("\n".join(lines) + "\n")
     return path

@@ -15,7 +15,7 @@ from stabcli.sources import Source
 from stabcli.tables import find_header, read_table
 from stabcli.trackers.layouts import is_aim
 from stabcli.trackers.points import STEP, Points
-from stabcli.trackers.values import Faults, named, number, seconds, settings, whole
+from stabcli.trackers.values import SHOWN, Faults, named, number, seconds, settings, whole
 
 _SYSTEM = "__system__"
 """Begin of the names of what Aim measures of the machine by itself."""
@@ -52,9 +52,10 @@ def aim(source: Source) -> Iterator[Reading]:
     notes = list(read.notes)
     key = "run.hash" if "run.hash" in read.frame.columns else None
     parts = read.frame.partition_by(key, maintain_order=True) if key else [read.frame]
-    bad = Faults(count=len(read.bad), first=read.bad[:5])
+    bad = Faults(count=len(read.bad), first=read.bad[:SHOWN])
+    broken = frozenset(line for line, _ in read.bad)
     for part in parts:
-        points, made = _points(part, source, bad)
+        points, made = _points(part.filter(~pl.col(LINE).is_in(broken)), source, bad)
         if not len(points):
             continue
         yield Reading(

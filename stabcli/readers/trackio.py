@@ -19,7 +19,7 @@ from stabcli.readers import reader, sibling
 from stabcli.run import Fact
 from stabcli.sources import Source, open_source
 from stabcli.trackers.documents import loads
-from stabcli.trackers.layouts import parquet_kind
+from stabcli.trackers.layouts import PARQUET, TRACKIO, parquet_kind
 from stabcli.trackers.points import STEP, Points
 from stabcli.trackers.sqlitefile import Database, holds, opened
 from stabcli.trackers.values import Faults, named, number, seconds, settings, told_apart, whole
@@ -88,7 +88,7 @@ def trackio(source: Source) -> Iterator[Reading]:
             for reading in trackio(project):
                 yield replace(reading, name=f"{Path(project.name).stem}/{reading.name}")
         return
-    if parquet_kind(source) is not None:
+    if source.head.startswith(PARQUET):
         yield from _tables(source)
         return
     notes: list[str] = []
@@ -195,6 +195,8 @@ def _tables(source: Source) -> Iterator[Reading]:
     except (PolarsError, OSError) as error:
         why = str(error).partition("\n")[0]
         raise LogError(f"{source.shown}: a broken parquet file: {why}: export it again") from None
+    if not frozenset(table.columns) >= TRACKIO:
+        raise LogError(f"{source.shown}: no table of metrics of trackio: columns are missing")
     table = table.with_columns(pl.col(LINE).cast(pl.Int64))
     if not table.height:
         return

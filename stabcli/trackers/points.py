@@ -207,15 +207,18 @@ def _together(columns: _Columns) -> npt.NDArray[np.int64]:
     """Return the order in which points were logged, where each metric stands by itself.
 
     That is the order of the clock, but for a metric that of the log goes before it. Without a
-    clock metrics are put side by side by how often they went back, then by step.
+    clock, or where it goes back with the steps, metrics are put side by side by how often they
+    went back, then by step.
     """
     times = np.nan_to_num(columns.walls)
     clocked = bool(np.isfinite(columns.walls).all())
     passes = np.zeros(len(times), np.int64)
     order = np.argsort(columns.keys, kind="stable")
     for at in np.split(order, np.flatnonzero(np.diff(columns.keys[order])) + 1):
+        back = np.diff(columns.steps[at]) < 0
+        clocked &= not (back & (np.diff(times[at]) < 0)).any()
         times[at] = np.maximum.accumulate(times[at])
-        passes[at[1:]] = np.cumsum(np.diff(columns.steps[at]) < 0)
+        passes[at[1:]] = np.cumsum(back)
     if clocked:
         return np.argsort(times, kind="stable")
     return np.lexsort((columns.steps, passes))
