@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -53,3 +54,17 @@ def flattened(table: pl.DataFrame) -> pl.DataFrame:
         elif not series.dtype.is_nested():
             made[name] = series
     return pl.DataFrame(made)
+
+
+@contextlib.contextmanager
+def checked_parquet() -> Iterator[None]:
+    """Make damage that Polars panics over, deep in a parquet file, an error like any other.
+
+    Raises:
+        ComputeError: The file is damaged.
+    """
+    try:
+        yield
+    except pl.exceptions.PanicException as error:
+        why = str(error).partition("\n")[0]
+        raise pl.exceptions.ComputeError(f"damaged inside: {why}") from None

@@ -99,7 +99,7 @@ def _points(part: pl.DataFrame, source: Source, bad: Faults) -> tuple[Points, li
         if name is None:
             bad.add(int(row[LINE]), "a value without the name of its metric")
             continue
-        said = {c.removeprefix(_CONTEXT): str(row[c]) for c in contexts if row[c] is not None}
+        said = {c.removeprefix(_CONTEXT): _shown(row[c]) for c in contexts if row[c] is not None}
         metric = _in_context(str(name), said)
         if metric.startswith(_SYSTEM):
             system += 1
@@ -119,6 +119,11 @@ def _points(part: pl.DataFrame, source: Source, bad: Faults) -> tuple[Points, li
     if system:
         notes.append(f"values of the machine ({_SYSTEM}…) not read: {system:,}")
     return points, notes
+
+
+def _shown(value: object) -> str:
+    """Return a value of a context: whole numbers have become floats in the table."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _in_context(name: str, context: dict[str, str]) -> str:

@@ -28,6 +28,8 @@ _NAMES = {
     "val_loss": ("validate/loss", "validate/val_loss", "test/loss"),
 }
 """Canonical name -> names that Comet's own contexts make."""
+_SHORT = {"validate": "val"}
+"""Context -> how names begin that say it already, where that is not the whole word."""
 _LATE = ("curr_step", "curr_epoch")
 """Parameters with which Comet keeps count for itself."""
 
@@ -121,7 +123,7 @@ def _in_context(name: str, context: object) -> str:
     """Return a name with the context before it, unless it says the same already."""
     if not isinstance(context, str) or not context:
         return name
-    again = name.lower().startswith((context.lower(), context.lower()[:3]))
+    again = name.lower().startswith(_SHORT.get(context, context.lower()))
     return name if again else f"{context}/{name}"
 
 

@@ -16,9 +16,10 @@ from stabcli.trackers.mlflowfile import (
     MlflowRun,
     read_database,
     read_folder,
+    read_points,
     run_folders,
 )
-from stabcli.trackers.points import STEP
+from stabcli.trackers.points import STEP, Points
 from stabcli.trackers.sqlitefile import holds, opened
 from stabcli.trackers.values import Faults, clock, settings, told_apart
 
@@ -49,7 +50,7 @@ def mlflow(source: Source) -> Iterator[Reading]:
     notes: list[str] = []
     if source.is_folder:
         try:
-            runs = [read_folder(path, source.path) for path in run_folders(source.path)]
+            runs = [read_folder(path) for path in run_folders(source.path)]
         except OSError as error:
             raise LogError(
                 f"{source.shown}: cannot be read: {error.strerror or error}: check its permissions"
@@ -68,13 +69,7 @@ def mlflow(source: Source) -> Iterator[Reading]:
 def _readings(
     source: Source, runs: list[MlflowRun], notes: list[str], shared: Faults
 ) -> Iterator[Reading]:
-    filled = [run for run in runs if len(run.points)]
-    if not filled:
-        damaged = f" ({shared.count:,} broken rows)" if shared.count else ""
-        raise LogError(
-            f"{source.shown}: no metric logged in any of its {len(runs):,} runs{damaged}:"
-            " give a store with a run that logged some"
-        )
+    filled = [run for run in runs if run.logged]
     kept = [run for run in filled if not run.deleted] or filled
     left = [
         f"deleted runs: {len(filled) - len(kept):,}" if len(kept) < len(filled) else "",
@@ -86,7 +81,12 @@ def _readings(
         (f"{run.experiment}/{run.name or run.run_id}" if several else run.name, run.run_id)
         for run in kept
     )
+    found = False
     for run, name in zip(kept, names, strict=True):
+        read_points(run, source.path)
+        if not len(run.points):
+            continue
+        found = True
         made = [*notes, *run.notes]
         table = run.points.table(made, apart=source.is_folder)
         if run.system:
@@ -103,6 +103,13 @@ def _readings(
             bad=_bad(shared, run.faults),
         )
         notes, shared = [], Faults()  # told once, with the first run
+        run.points = Points()  # one run at a time fills the memory
+    if not found:
+        damaged = f" ({shared.count:,} broken rows)" if shared.count else ""
+        raise LogError(
+            f"{source.shown}: no metric logged in any of its {len(runs):,} runs{damaged}:"
+            " give a store with a run that logged some"
+        )
 
 
 def _bad(shared: Faults, own: Faults) -> BadLines:

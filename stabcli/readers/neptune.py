@@ -12,6 +12,7 @@ from polars.exceptions import PolarsError
 from stabcli.assembly import Reading
 from stabcli.errors import LogError
 from stabcli.facts import find_facts
+from stabcli.parts import checked_parquet
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source, open_source
@@ -20,7 +21,7 @@ from stabcli.trackers.points import STEP, Points
 from stabcli.trackers.values import Faults, counted, settings, told_apart
 
 _SERIES = "float_series"
-_MACHINE = r"^(monitoring|runtime)/"
+_MACHINE = "monitoring/"
 """Begin of the paths of what Neptune measures of the machine by itself."""
 _VALUES = ("float_value", "int_value", "string_value", "bool_value")
 _LINE = "@row"
@@ -86,7 +87,8 @@ def _order(path: Path) -> tuple[str, int]:
 
 def _table(path: Path, source: Source) -> pl.DataFrame:
     try:
-        table = pl.read_parquet(path)
+        with checked_parquet():
+            table = pl.read_parquet(path)
     except (PolarsError, OSError) as error:
         where = f"{source.shown}/{path.name}" if source.is_folder else source.shown
         why = str(error).partition("\n")[0]
@@ -110,7 +112,7 @@ def _table(path: Path, source: Source) -> pl.DataFrame:
 
 def _reading(run: pl.DataFrame, name: str, *, many: bool) -> Reading | None:
     series = run.filter(pl.col("attribute_type") == _SERIES)
-    machine = series["attribute_path"].str.contains(_MACHINE).fill_null(value=False)
+    machine = series["attribute_path"].str.starts_with(_MACHINE).fill_null(value=False)
     notes: list[str] = []
     if machine.any():
         notes.append(f"values of the machine (monitoring) not read: {int(machine.sum()):,}")

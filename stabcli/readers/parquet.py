@@ -9,7 +9,7 @@ from polars.exceptions import PolarsError
 
 from stabcli.assembly import Reading
 from stabcli.errors import LogError
-from stabcli.parts import flattened, part_by_run
+from stabcli.parts import checked_parquet, flattened, part_by_run
 from stabcli.readers import reader
 from stabcli.sources import Source
 from stabcli.trackers.layouts import parquet_kind
@@ -23,7 +23,8 @@ def matches(source: Source) -> bool:
         return False
     try:
         theirs = parquet_kind(source) is not None
-        return "_step" not in pl.read_parquet_schema(source.path) and not theirs
+        with checked_parquet():
+            return "_step" not in pl.read_parquet_schema(source.path) and not theirs
     except (PolarsError, OSError):
         return True  # broken: what is wrong is said on reading
 
@@ -38,7 +39,8 @@ def parquet(source: Source) -> Iterator[Reading]:
     if source.is_folder:
         raise LogError(f"{source.shown}: a folder: parquet reads files; give one of those in it")
     try:
-        table = pl.read_parquet(source.path)
+        with checked_parquet():
+            table = pl.read_parquet(source.path)
     except (PolarsError, OSError) as error:
         why = str(error).partition("\n")[0]
         raise LogError(

@@ -14,7 +14,7 @@ from polars.exceptions import PolarsError
 from stabcli.assembly import LINE, Reading
 from stabcli.errors import LogError
 from stabcli.facts import find_facts
-from stabcli.parts import flattened
+from stabcli.parts import checked_parquet, flattened
 from stabcli.readers import reader, sibling
 from stabcli.run import Fact
 from stabcli.sources import Source, open_source
@@ -191,7 +191,8 @@ def _count(database: Database, table: str) -> int:
 def _tables(source: Source) -> Iterator[Reading]:
     """Read the parquet file of a project: a row a call of ``log``, a column a metric."""
     try:
-        table = flattened(pl.read_parquet(source.path)).with_row_index(LINE, 1)
+        with checked_parquet():
+            table = flattened(pl.read_parquet(source.path)).with_row_index(LINE, 1)
     except (PolarsError, OSError) as error:
         why = str(error).partition("\n")[0]
         raise LogError(f"{source.shown}: a broken parquet file: {why}: export it again") from None
@@ -232,7 +233,8 @@ def _beside(source: Source) -> dict[str, Mapping[str, Any]]:
     if path is None:
         return {}
     try:
-        table = flattened(pl.read_parquet(path))
+        with checked_parquet():
+            table = flattened(pl.read_parquet(path))
     except (PolarsError, OSError):
         return {}
     found: dict[str, Mapping[str, Any]] = {}

@@ -12,7 +12,7 @@ from polars.exceptions import PolarsError
 from stabcli.assembly import FILE, LINE, Reading
 from stabcli.errors import LogError
 from stabcli.ndjson import Table, read_array, read_lines, settled, sniff
-from stabcli.parts import flattened
+from stabcli.parts import checked_parquet, flattened
 from stabcli.readers import reader
 from stabcli.run import BadLines
 from stabcli.sources import Source
@@ -94,7 +94,8 @@ def _parquet(paths: list[Path], shown: str) -> pl.DataFrame:
     tables: list[pl.DataFrame] = []
     for path in paths:
         try:
-            part = flattened(pl.read_parquet(path))
+            with checked_parquet():
+                part = flattened(pl.read_parquet(path))
         except (PolarsError, OSError) as error:
             where = shown if len(paths) == 1 else f"{shown}/{path.name}"
             why = str(error).partition("\n")[0]
@@ -134,7 +135,8 @@ def _looks_sampled(frame: pl.DataFrame) -> bool:
 
 def _has_calls(path: Path) -> bool:
     try:
-        return CALLS in pl.read_parquet_schema(path)
+        with checked_parquet():
+            return CALLS in pl.read_parquet_schema(path)
     except (PolarsError, OSError):
         return False
 
@@ -152,7 +154,11 @@ def _parts(folder: Path) -> list[Path]:
         calls = pl.scan_parquet(path).select(
             first=pl.col(CALLS).min().cast(pl.Float64), last=pl.col(CALLS).max().cast(pl.Float64)
         )
-        first, last = calls.collect().row(0)
+        try:
+            with checked_parquet():
+                first, last = calls.collect().row(0)
+        except (PolarsError, OSError):
+            return []
         if first is not None:
             spans.append((first, last, path))
     spans.sort()

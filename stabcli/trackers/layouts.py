@@ -14,6 +14,7 @@ from typing import Literal
 import polars as pl
 from polars.exceptions import PolarsError
 
+from stabcli.parts import checked_parquet
 from stabcli.sources import Source
 
 PARQUET = b"PAR1"
@@ -86,6 +87,7 @@ def is_aim(names: Collection[str]) -> bool:
 @functools.lru_cache(maxsize=64)
 def _columns(path: Path, size: int, changed: int) -> frozenset[str]:  # noqa: ARG001 - the key
     try:
-        return frozenset(pl.read_parquet_schema(path))
+        with checked_parquet():
+            return frozenset(pl.read_parquet_schema(path))
     except (PolarsError, OSError):
         return frozenset()

@@ -47,11 +47,20 @@ class MlflowRun:
     deleted: bool = False
     params: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, Any] = field(default_factory=dict)
+    metrics: Path | None = None
+    """The folder with a file a metric, whose points are read later; None in a database."""
     points: Points = field(default_factory=Points)
     system: int = 0
     """Values measured of the machine, which are not read."""
     faults: Faults = field(default_factory=Faults)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def logged(self) -> bool:
+        """Whether there is something that could be points."""
+        if self.metrics is None:
+            return len(self.points) > 0
+        return any(True for _ in _files(self.metrics))
 
 
 def is_run(folder: Path) -> bool:
@@ -85,17 +94,12 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
-def read_folder(folder: Path, shown: Path) -> MlflowRun:
-    """Read a run of the file store.
-
-    Args:
-        folder: The folder of the run.
-        shown: The folder that was given, to which names of files refer.
-    """
+def read_folder(folder: Path) -> MlflowRun:
+    """Read what is said of a run of the file store; its points are for ``read_points``."""
     meta = plain(_content(folder / META, _SMALL), [])
     tags = _settings(folder / "tags")
     status = whole(meta.get("status"))
-    run = MlflowRun(
+    return MlflowRun(
         run_id=str(meta.get("run_id") or meta.get("run_uuid") or folder.name),
         name=str(meta.get("run_name") or tags.get("mlflow.runName") or ""),
         experiment=_experiment(folder.parent),
@@ -105,10 +109,15 @@ def read_folder(folder: Path, shown: Path) -> MlflowRun:
         deleted=meta.get("lifecycle_stage") == "deleted",
         params=_settings(folder / "params"),
         tags=tags,
+        metrics=folder / "metrics",
     )
-    for path in _files(folder / "metrics"):
-        _read_metric(run, path, folder / "metrics", shown)
-    return run
+
+
+def read_points(run: MlflowRun, shown: Path) -> None:
+    """Read the points of a run of the file store; names of files refer to the folder ``shown``."""
+    if run.metrics is not None:
+        for path in _files(run.metrics):
+            _read_metric(run, path, run.metrics, shown)
 
 
 def _experiment(folder: Path) -> str:

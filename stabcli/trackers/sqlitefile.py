@@ -32,6 +32,8 @@ BESIDE = ("-wal", "-journal")
 """Endings of what SQLite keeps beside a database that is being written to."""
 
 _TRIES = 3
+_BROKEN = (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError)
+"""What SQLite raises over a damaged file: names in it are decoded before anybody asks for them."""
 Cell = int | float | str | bytes | None
 
 
@@ -60,12 +62,14 @@ class Database:
                     raise sqlite3.DatabaseError("its rows are in no order")
                 last = row[0]
                 yield last, row[1:]
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
-            faults.add((last or 0) + 1, f"table {table}: {error}: rows from here on are damaged")
+        except _BROKEN as error:
+            faults.add(
+                (last or 0) + 1, f"table {table}: {_why(error)}: rows from here on are damaged"
+            )
         else:
             return
         behind: list[tuple[int, tuple[Cell, ...]]] = []
-        with contextlib.suppress(sqlite3.Error, OverflowError, MemoryError):
+        with contextlib.suppress(*_BROKEN):
             for row in self._connection.execute(f"{said} DESC"):
                 too_far = last is not None and row[0] <= last
                 if not isinstance(row[0], int) or too_far or (behind and row[0] >= behind[-1][0]):
@@ -106,9 +110,9 @@ def opened(path: Path, shown: str, notes: list[str]) -> Iterator[Database]:
             stack.callback(connection.close)
             _guard(connection)
             database = Database(connection)
-        except (sqlite3.Error, OverflowError) as error:
+        except _BROKEN as error:
             raise LogError(
-                f"{shown}: a broken database: {error}: copy it again from where it was written"
+                f"{shown}: a broken database: {_why(error)}: copy it again from where it was written"
             ) from None
         except OSError as error:
             raise LogError(
@@ -200,3 +204,8 @@ def _only_reading(action: int, *_: object) -> int:
     """Let through what a plain SELECT needs and nothing else."""
     plain = action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ)
     return sqlite3.SQLITE_OK if plain else sqlite3.SQLITE_DENY
+
+
+def _why(error: BaseException) -> str:
+    """Return what an error says in one short line: it may quote the file."""
+    return " ".join(str(error).split())[:160]

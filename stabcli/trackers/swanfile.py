@@ -59,26 +59,21 @@ def read_swanlab(path: Path) -> SwanRun:
 
     Raises:
         OSError: It cannot be read.
+        ValueError: It is empty.
     """
     run = SwanRun()
     with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        view = memoryview(data)
-        framing = Framing(view, start=START)
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    run.version = view[6] if len(view) > 6 else run.version
+    framing = Framing(view, start=START)
+    for number, message in _records(framing):
         try:
-            run.version = view[6] if len(view) > 6 else 2
-            for number, message in _records(framing):
-                try:
-                    _take(run, message, number)
-                except (MalformedError, struct.error):
-                    run.faults.add(number, "no message of SwanLab")
-            for damage in framing.damaged:
-                run.faults.add(damage.record, f"byte {damage.at:,}: {damage.why}")
-            run.torn, run.records = framing.torn, framing.records
-            framing.view = memoryview(b"")
-        finally:
-            view.release()
-            data.close()
+            _take(run, message, number)
+        except (MalformedError, struct.error):
+            run.faults.add(number, "no message of SwanLab")
+    for damage in framing.damaged:
+        run.faults.add(damage.record, f"byte {damage.at:,}: {damage.why}")
+    run.torn, run.records = framing.torn, framing.records
     return run
 
 

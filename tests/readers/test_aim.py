@@ -60,7 +60,7 @@ def test_contexts_of_any_kind(tmp_path):
     )
     run = the_run(path)
 
-    assert column(run, "train/loss (rank=3.0)") == {1: 2.0}
+    assert column(run, "train/loss (rank=3)") == {1: 2.0}
     assert column(run, "loss")[1] == 2.5
     assert math.isnan(column(run, "loss")[2])
     assert "values of the machine (__system__…) not read: 1" in run.notes

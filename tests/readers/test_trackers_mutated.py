@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 
+import polars as pl
 import pytest
 
 from stabcli.errors import LogError
@@ -43,6 +44,13 @@ def neptune(path):
     return path
 
 
+def parquet(path, step):
+    """A table of anybody: what is broken in it must not be told by a panic either."""
+    columns = {k: [values.get(k) for _, values in FEW] for k in ("train/loss", "train/grad_norm")}
+    pl.DataFrame({step: [s for s, _ in FEW], **columns}).write_parquet(path)
+    return path
+
+
 MADE = {
     "mlflow/folders": lambda p: mlflow_store(p / "mlruns", FEW).parent,
     "mlflow/database": lambda p: write_mlflow(p / "m.db", FEW),
@@ -56,6 +64,8 @@ MADE = {
     "clearml/archive": lambda p: write_clearml(p / "l.zip", FEW),
     "clearml/scalars": lambda p: text(p / "l.json", clearml_scalars(FEW)),
     "neptune/table": lambda p: neptune(p / "n.parquet"),
+    "parquet/table": lambda p: parquet(p / "p.parquet", "step"),
+    "wandb-export/table": lambda p: parquet(p / "w.parquet", "_step"),
     "swanlab/file": lambda p: write_swanlab(p / "s.swanlab", FEW),
     "mlperf/log": lambda p: text(p / "m.log", mlperf_log(FEW)),
     "megatron-golden/values": lambda p: text(p / "g.json", golden(FEW)),
