@@ -15,7 +15,7 @@ from stabcli.run import Fact
 from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, claims, known
 from stabcli.trackers.points import STEP, Points
-from stabcli.trackers.values import Faults, counted, number, seconds, text, whole
+from stabcli.trackers.values import WIDEST_STEP, Faults, counted, number, seconds, text, whole
 
 _MARK = ":::MLLOG"
 _LENGTH = "max_sequence_length"
@@ -159,7 +159,9 @@ def _take(found: _Found, event: Mapping[str, Any], line: int) -> None:
     places = {
         c: told
         for c in _COUNTERS
-        if isinstance(about.get(c), int | float) and (told := number(about[c])) is not None
+        if isinstance(about.get(c), int | float)
+        and (told := number(about[c])) is not None
+        and abs(told) < WIDEST_STEP
     }
     values = {
         text(name): told

@@ -119,6 +119,17 @@ def test_events_with_another_counter_find_their_place(tmp_path):
     assert "1 events without 'samples_count' take the place of the one before" in run.notes
 
 
+def test_places_beyond_all_steps_are_none(tmp_path):
+    """Counters that no training reaches, or that are no numbers, place nothing."""
+    odd = [mllog("train_loss", 9.0, place) for place in (10**30, -(10**30))]
+    odd += [
+        mllog("train_loss", 9.0, samples_count=v) for v in (float("inf"), float("nan"), [2, 3], "x")
+    ]
+    run = the_run(log(tmp_path, mlperf_log() + "".join(odd)))
+
+    assert_written(run, STEPPED, names=NAMES)
+
+
 def test_a_restart_goes_back(tmp_path):
     run = the_run(log(tmp_path, mlperf_log([*ROWS[:15], *ROWS[8:]])))
 
