@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
 from stabcli.assembly import FILE, LINE, Reading
 from stabcli.attempts import PART
+from stabcli.footers import DamagedError, check
 
 RUN_COLUMNS = ("run", "run_name", "run_id")
 """Columns of text that say to which run a row belongs."""
@@ -57,14 +59,19 @@ def flattened(table: pl.DataFrame) -> pl.DataFrame:
 
 
 @contextlib.contextmanager
-def checked_parquet() -> Iterator[None]:
-    """Make damage that Polars panics over, deep in a parquet file, an error like any other.
+def checked_parquet(path: Path) -> Iterator[None]:
+    """Let a parquet file be read below only if its sizes can be true.
+
+    What Polars panics over all the same, deep inside of a damaged file, is an error like others.
 
     Raises:
         ComputeError: The file is damaged.
     """
     try:
+        check(path)
         yield
+    except DamagedError as error:
+        raise pl.exceptions.ComputeError(str(error)) from None
     except pl.exceptions.PanicException as error:
         why = str(error).partition("\n")[0]
         raise pl.exceptions.ComputeError(f"damaged inside: {why}") from None

@@ -87,7 +87,7 @@ def _order(path: Path) -> tuple[str, int]:
 
 def _table(path: Path, source: Source) -> pl.DataFrame:
     try:
-        with checked_parquet():
+        with checked_parquet(path):
             table = pl.read_parquet(path)
     except (PolarsError, OSError) as error:
         where = f"{source.shown}/{path.name}" if source.is_folder else source.shown

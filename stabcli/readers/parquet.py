@@ -23,7 +23,7 @@ def matches(source: Source) -> bool:
         return False
     try:
         theirs = parquet_kind(source) is not None
-        with checked_parquet():
+        with checked_parquet(source.path):
             return "_step" not in pl.read_parquet_schema(source.path) and not theirs
     except (PolarsError, OSError):
         return True  # broken: what is wrong is said on reading
@@ -39,7 +39,7 @@ def parquet(source: Source) -> Iterator[Reading]:
     if source.is_folder:
         raise LogError(f"{source.shown}: a folder: parquet reads files; give one of those in it")
     try:
-        with checked_parquet():
+        with checked_parquet(source.path):
             table = pl.read_parquet(source.path)
     except (PolarsError, OSError) as error:
         why = str(error).partition("\n")[0]

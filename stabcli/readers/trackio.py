@@ -191,7 +191,7 @@ def _count(database: Database, table: str) -> int:
 def _tables(source: Source) -> Iterator[Reading]:
     """Read the parquet file of a project: a row a call of ``log``, a column a metric."""
     try:
-        with checked_parquet():
+        with checked_parquet(source.path):
             table = flattened(pl.read_parquet(source.path)).with_row_index(LINE, 1)
     except (PolarsError, OSError) as error:
         why = str(error).partition("\n")[0]
@@ -233,7 +233,7 @@ def _beside(source: Source) -> dict[str, Mapping[str, Any]]:
     if path is None:
         return {}
     try:
-        with checked_parquet():
+        with checked_parquet(path):
             table = flattened(pl.read_parquet(path))
     except (PolarsError, OSError):
         return {}

@@ -94,7 +94,7 @@ def _parquet(paths: list[Path], shown: str) -> pl.DataFrame:
     tables: list[pl.DataFrame] = []
     for path in paths:
         try:
-            with checked_parquet():
+            with checked_parquet(path):
                 part = flattened(pl.read_parquet(path))
         except (PolarsError, OSError) as error:
             where = shown if len(paths) == 1 else f"{shown}/{path.name}"
@@ -135,7 +135,7 @@ def _looks_sampled(frame: pl.DataFrame) -> bool:
 
 def _has_calls(path: Path) -> bool:
     try:
-        with checked_parquet():
+        with checked_parquet(path):
             return CALLS in pl.read_parquet_schema(path)
     except (PolarsError, OSError):
         return False
@@ -155,7 +155,7 @@ def _parts(folder: Path) -> list[Path]:
             first=pl.col(CALLS).min().cast(pl.Float64), last=pl.col(CALLS).max().cast(pl.Float64)
         )
         try:
-            with checked_parquet():
+            with checked_parquet(path):
                 first, last = calls.collect().row(0)
         except (PolarsError, OSError):
             return []

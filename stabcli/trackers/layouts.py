@@ -87,7 +87,7 @@ def is_aim(names: Collection[str]) -> bool:
 @functools.lru_cache(maxsize=64)
 def _columns(path: Path, size: int, changed: int) -> frozenset[str]:  # noqa: ARG001 - the key
     try:
-        with checked_parquet():
+        with checked_parquet(path):
             return frozenset(pl.read_parquet_schema(path))
     except (PolarsError, OSError):
         return frozenset()
