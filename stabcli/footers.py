@@ -64,9 +64,7 @@ def _check_footer(about: Fields, view: memoryview, start: int) -> None:
     for group in _structs(about, 4):
         rows += _number(group, 3)
         for chunk in _structs(group, 1):
-            held = chunk.get(3)
-            if isinstance(held, dict):
-                _check_chunk(held, view, start, most)
+            _check_chunk(_struct(chunk, 3), view, start, most)
     if not 0 <= _number(about, 3) == rows <= most:
         raise DamagedError(f"{_number(about, 3):,} rows claimed, {rows:,} in its parts")
 
@@ -88,10 +86,9 @@ def _check_chunk(chunk: Fields, view: memoryview, stop: int, most: int) -> None:
         packed = _number(header, 3)
         if packed < 0 or _number(header, 2) < 0 or behind + packed > stop:
             raise DamagedError("a page longer than the file")
-        data = header.get(5) or header.get(8)
-        told = data if isinstance(data, dict) else header.get(7)
-        count = _number(told, 1) if isinstance(told, dict) else 0
-        levels = _number(data, 5) + _number(data, 6) if 8 in header and data else 0
+        data = _struct(header, 5) or _struct(header, 8)
+        count = _number(data or _struct(header, 7), 1)
+        levels = _number(data, 5) + _number(data, 6) if _struct(header, 8) else 0
         if not 0 <= count <= max(values, _number(header, 2)) or not 0 <= levels <= packed:
             raise DamagedError(f"{count:,} values claimed in one page")
         seen += count if data else 0
@@ -105,6 +102,11 @@ def _structs(fields: Fields, number: int) -> Iterator[Fields]:
     for item in held if isinstance(held, list) else []:
         if isinstance(item, dict):
             yield item
+
+
+def _struct(fields: Fields, number: int) -> Fields:
+    held = fields.get(number)
+    return held if isinstance(held, dict) else {}
 
 
 def _number(fields: Fields, number: int) -> int:

@@ -45,6 +45,19 @@ def test_the_parts_of_runs_are_joined(tmp_path):
     assert set(first.frame["file"]) <= {f"SAM-1_part_{n}.parquet" for n in range(11)}
 
 
+def test_parts_without_a_clock_go_by_their_numbers(tmp_path):
+    """Part 10 comes after part 9: a run that went on in it was not started anew there."""
+    logged = [(s, {"train/loss": 2.0 + s}) for s in range(12)]
+    table = neptune_table(logged).with_columns(timestamp=pl.lit(None, pl.Datetime("ms", "UTC")))
+    series = table.filter(pl.col("attribute_type") == "float_series")
+    for part in range(12):
+        series[part : part + 1].write_parquet(tmp_path / f"SAM-1_part_{part}.parquet")
+    run = the_run(tmp_path)
+
+    assert len(run.attempts) == 1
+    assert_written(run, logged)
+
+
 def test_a_folder_with_anything_else_is_gone_through(tmp_path):
     neptune_table().write_parquet(tmp_path / "a.parquet")
     pl.DataFrame({"step": [1, 2], "loss": [2.0, 1.0]}).write_parquet(tmp_path / "b.parquet")

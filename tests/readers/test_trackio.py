@@ -98,7 +98,8 @@ def test_a_folder_of_projects_is_read_each_once(tmp_path):
     (tmp_path / "p.lock").touch()
     (tmp_path / "media").mkdir()
     assert claimed(tmp_path) == ["trackio"]
-    assert {r.name: r.frame.height for r in runs_of(tmp_path)} == {"p/run": 20, "bad_batch/run": 5}
+    found = [(r.name, r.frame.height) for r in runs_of(tmp_path)]
+    assert found == [("bad_batch/run", 5), ("p/run", 20)]
 
     (tmp_path / "other.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 2.0}\n')
     assert claimed(tmp_path) == []
