@@ -78,9 +78,7 @@ def read(path, reader):
     try:
         runs, _ = read_runs([str(path)], format_name=reader)
     except LogError as error:
-        said = str(error)
-        assert said, path
-        assert "\n" not in said, said
+        assert str(error).startswith(str(path.parent))  # where it is; what is wrong is for people
         return []
     return runs
 
