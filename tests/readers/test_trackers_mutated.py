@@ -74,12 +74,14 @@ MADE = {
 
 
 def read(path, reader):
-    """Read by force: whatever comes out, it is runs or one line."""
+    """Read: whatever comes out, it is runs, or an error that says where it is."""
+    said = str(path)
+    runs = []
     try:
         runs, _ = read_runs([str(path)], format_name=reader)
     except LogError as error:
-        assert str(error).startswith(str(path.parent))  # where it is; what is wrong is for people
-        return []
+        said = str(error)
+    assert said.startswith(str(path.parent))
     return runs
 
 
