@@ -276,11 +276,16 @@ def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None
         value = _read(value)
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         return None
-    if kind == "count":
-        return int(value) if value >= 1 else None
-    if kind == "whole":
-        return int(value) if value == int(value) else None
-    return value
+    if kind == "number":
+        return value
+    whole = round(value)  # 124.44M is no whole number as a float
+    if abs(value - whole) > _EXACT * max(1.0, value):
+        return None
+    return whole if kind == "whole" or whole >= 1 else None
+
+
+_EXACT = 1e-9
+"""Relative distance from a whole number up to which a float is that number."""
 
 
 def _read(text: str) -> float | None:
@@ -317,8 +322,8 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
 
 
 _TAKES: Mapping[Kind, str] = {
-    "count": "a count such as 512, 7e9 or 4M",
-    "whole": "a count such as 2000, or 0",
+    "count": "a whole number from 1, such as 512, 7e9 or 4M",
+    "whole": "a whole number such as 2000, or 0",
     "number": "a number",
     "text": "a word",
     "flag": "yes, no or a word",

@@ -46,7 +46,7 @@ def compare(
     steps = _steps(at)
     chosen = settings()
     how = analysis(asked, chosen)
-    found = read(asked, chosen)
+    found = read(asked, chosen, together=False)
     for line in (*found.failed, *found.left_out):
         complain(line)
     if len(found.runs) < 2:
