@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
-from stabcli.errors import LogError, SettingError
+from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
@@ -87,7 +87,8 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
     frame = _counted(_canonical(reading, columns, notes), columns, notes)
     if "step" not in frame.columns or frame["step"].count() == 0:
         shown = ", ".join(c for c in reading.table.columns if not c.startswith("@"))[:160]
-        raise LogError(
+        strange = not [c for c in columns if c not in _NOT_MEASURED]
+        raise (NoLog if strange else LogError)(
             f"{source.shown}: no step in the log: say which column counts steps with"
             f" --map step=NAME (columns: {shown or 'none'})"
         )

@@ -104,7 +104,8 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
         line = number
         kind = next(k for k, p in _OF_KIND.items() if p.search(text))
         if kind == "exception":
-            raised, further = _raised(data, end)
+            prefix = text[: text.index(b"Traceback")]
+            raised, further = _raised(data, end, prefix)
             if raised is not None:
                 text, line = raised, number + further
                 kind = next((k for k, p in _OF_KIND.items() if p.search(text)), kind)
@@ -116,11 +117,14 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
         yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:_SHOWN])
 
 
-def _raised(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """Return the line that names the exception of a traceback, and how far down it stands."""
+def _raised(data: bytes, at: int, prefix: bytes) -> tuple[bytes | None, int]:
+    """Return the line that names the exception of a traceback, and how far down it stands.
+
+    ``prefix`` stood before the traceback and may stand before each of its lines.
+    """
     for further in range(1, _DEPTH):
         end = data.find(b"\n", at + 1)
-        line = data[at + 1 : end if end >= 0 else len(data)]
+        line = data[at + 1 : end if end >= 0 else len(data)].removeprefix(prefix)
         if _RAISED.match(line):
             return line, further
         if end < 0:

@@ -129,18 +129,25 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
     made = list(runs)
     found: dict[int, list[Trouble]] = {}
     unsearched: dict[int, list[str]] = {}
+    searched: dict[str, list[int]] = {}
     for i, run in enumerate(made):
         for path in run.files:
-            said, whole = _said(path)
-            found.setdefault(i, []).extend(_placed(run, path, one) for one in said)
-            if not whole:
-                unsearched.setdefault(i, []).append(Path(path).name)
+            searched.setdefault(path, []).append(i)
+    for path, owners in searched.items():
+        said, whole = _said(path)
+        for one in said:
+            places = [(_placed(made[i], path, one), i) for i in owners]
+            # of several runs in one file, that which logged last before the line
+            place, i = max(places, key=lambda p: (p[0][0], -p[1]))
+            found.setdefault(i, []).append(place[1])
+        if not whole:
+            unsearched.setdefault(owners[0], []).append(Path(path).name)
     left: list[LeftOut] = []
     for path in dict.fromkeys(texts):
         said, _ = _said(path)
         owners = _owners(path, made) if said else []
         if len(owners) == 1:
-            found.setdefault(owners[0], []).extend(_placed(None, path, one) for one in said)
+            found.setdefault(owners[0], []).extend(_placed(None, path, one)[1] for one in said)
             left.append(LeftOut(Path(path), "not logs, but searched for errors"))
         elif said:
             first = said[0]
@@ -168,9 +175,10 @@ def _said(path: str) -> tuple[list[Said], bool]:
         return [], True
 
 
-def _placed(run: Run | None, path: str, said: Said) -> Trouble:
-    """Return what was said, after the step that was logged last before it."""
+def _placed(run: Run | None, path: str, said: Said) -> tuple[int, Trouble]:
+    """Return what was said, with the step that was logged last before it, and in which line."""
     attempt = step = None
+    line = 0
     if run is not None and "line" in run.frame.columns:
         rows = run.frame
         if "file" in rows.columns:
@@ -179,8 +187,8 @@ def _placed(run: Run | None, path: str, said: Said) -> Trouble:
         before = rows.filter(pl.col("line") < said.line)
         if before.height:
             last = before.row(int(before["line"].arg_max() or 0), named=True)
-            attempt, step = last["attempt"], last["step"]
-    return Trouble(
+            attempt, step, line = last["attempt"], last["step"], last["line"]
+    return line, Trouble(
         kind=said.kind, file=path, line=said.line, text=said.text, attempt=attempt, step=step
     )
 

@@ -46,4 +46,4 @@ def listed(left: Iterable[LeftOut]) -> list[str]:
     lines: dict[tuple[Path, str], list[str]] = {}
     for one in dict.fromkeys(left):
         lines.setdefault((one.path.parent, one.why), []).append(one.path.name)
-    return [f"{at}: {why}, left out: {', '.join(names)}" for (at, why), names in lines.items()]
+    return [f"{at}: {why}, left out: {', '.join(n)}" for (at, why), n in sorted(lines.items())]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stabcli.assembly import Options, Reading, assemble
 from stabcli.configs import hydra_configs, is_configuration
-from stabcli.errors import LogError, NothingThere, UnknownFormat
+from stabcli.errors import LogError, NoLog, NothingThere, UnknownFormat
 from stabcli.joining import Gathered, LeftOut, configured, joined, listed, troubled
 from stabcli.registry import Registry
 from stabcli.run import Run
@@ -308,9 +308,9 @@ class Walk:
             else:
                 left.append(LeftOut(path, "not logs"))
         except LogError as error:
-            if not source.name.endswith(".json"):
+            if not (isinstance(error, NoLog) or source.name.endswith(".json")):
                 raise
-            left.append(LeftOut(path, f"no log in this JSON ({_reason(error, source)})"))
+            left.append(LeftOut(path, f"no log ({_reason(error, source)})"))
         else:
             self.found.runs += named(runs, prefix)
 

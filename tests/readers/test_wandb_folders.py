@@ -69,8 +69,8 @@ def test_what_is_left_out_of_a_folder_is_named(tmp_path):
         "run-20260101_080002-start/run-start.wandb holds no logged value: left out",
     }
     assert [str(line) for line in unread] == [
-        f"{tmp_path}: not logs, left out: debug-internal.log, metrics.csv",
         f"{tmp_path}: an empty folder, left out: run-20260101_080003-nothing",
+        f"{tmp_path}: not logs, left out: debug-internal.log, metrics.csv",
     ]
 
 
