@@ -84,7 +84,8 @@ def is_joinable(run: Run) -> bool:
 def joined_name(parts: Sequence[Run]) -> str:
     """Return the name of a joined run: one that people gave it, else that of its folder."""
     for run in sorted(parts, key=lambda run: run.reader != "wandb"):
-        if run.name.rpartition("/")[2] not in _file_names(run):
+        last = run.name.rpartition("/")[2]
+        if last not in _file_names(run) and not _INNER.fullmatch(last):
             return run.name
     above, slash, _ = parts[0].name.rpartition("/")
     if slash:

@@ -113,7 +113,12 @@ def _rank(run: Run) -> tuple[int, int, bool]:
 
 def _one_of(runs: list[Run]) -> list[Run]:
     """Join runs that are all linked by proofs; what clashes stays apart."""
-    base, *others = sorted(runs, key=_rank)
+    alone = [run for run in runs if not any(_alike(run, r) for r in runs if r is not run)]
+    if not alone:
+        why = "kept apart: of each kind several logs agree with one another"
+        return [_noted(run, why) for run in runs]
+    base = min(alone, key=_rank)
+    others = sorted((run for run in runs if run is not base), key=_rank)
     apart: list[Run] = []
     parts = [base]
     waiting = others
