@@ -36,7 +36,9 @@ def _known(kind: Kind, meaning: str, names: str) -> Known:
 
 FACTS: Mapping[str, Known] = {
     "gpus": _known(
-        "count", "GPUs in the run", "gpus, world_size, num_gpus, n_gpus, num_devices, gpu_count"
+        "count",
+        "GPUs in the run",
+        "gpus, world_size, num_gpus, n_gpus, num_devices, gpu_count, global_num_gpus",
     ),
     "gpu": _known("text", "GPU model", "gpu, gpu_name, gpu_type, device_name"),
     "parameters": _known(
@@ -119,9 +121,9 @@ FACTS: Mapping[str, Known] = {
         "whether the trainer stops by itself at a NaN",
         "stop_on_nonfinite, stop_on_nan, terminate_on_nan, check_for_nan_in_loss_and_grad",
     ),
-    "seed": _known("number", "random seed", "seed, random_seed"),
+    "seed": _known("whole", "random seed", "seed, random_seed"),
     "data_seed": _known(
-        "number",
+        "whole",
         "random seed of the order of the data",
         "data_seed, shuffle_seed, dataset_seed, data_shuffle_seed, sampler_seed",
     ),

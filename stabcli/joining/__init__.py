@@ -11,11 +11,24 @@ that may surprise, a note says why.
 * ranks       one log a process
 * chains      a log a restart, and logs that were rotated
 * settling    all of it, in order
-* beside      what lies beside the logs: configurations, and what other text says of troubles
+* said        what text logs say of their settings before the first step, and rows of the rest
+* disk        checkpoints that lie beside a log
+* beside      what else lies there: configurations, and what other text says of troubles
 """
 
 from stabcli.joining.beside import configured, troubled
+from stabcli.joining.disk import saved_on_disk
 from stabcli.joining.gathering import Gathered, LeftOut, listed
+from stabcli.joining.said import bannered
 from stabcli.joining.settling import joined
 
-__all__ = ["Gathered", "LeftOut", "configured", "joined", "listed", "troubled"]
+__all__ = [
+    "Gathered",
+    "LeftOut",
+    "bannered",
+    "configured",
+    "joined",
+    "listed",
+    "saved_on_disk",
+    "troubled",
+]

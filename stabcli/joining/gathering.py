@@ -31,6 +31,8 @@ class Gathered:
     """What else is no log."""
     failed: list[LogError] = field(default_factory=list)
     """Logs that cannot be read."""
+    folders: list[str] = field(default_factory=list)
+    """Folders that were given and walked through."""
 
     def add(self, other: Gathered) -> None:
         """Take in what was found elsewhere."""
@@ -39,6 +41,7 @@ class Gathered:
         self.texts += other.texts
         self.left += other.left
         self.failed += other.failed
+        self.folders += other.folders
 
 
 def listed(left: Iterable[LeftOut]) -> list[str]:

@@ -17,7 +17,16 @@ from pathlib import Path
 from stabcli.assembly import Options, Reading, assemble
 from stabcli.configs import hydra_configs, is_configuration
 from stabcli.errors import LogError, NoLog, NothingThere, UnknownFormat
-from stabcli.joining import Gathered, LeftOut, configured, joined, listed, troubled
+from stabcli.joining import (
+    Gathered,
+    LeftOut,
+    bannered,
+    configured,
+    joined,
+    listed,
+    saved_on_disk,
+    troubled,
+)
 from stabcli.registry import Registry
 from stabcli.run import Run
 from stabcli.sources import (
@@ -125,6 +134,7 @@ def settle(
     """
     runs = joined(found.runs) if join else list(found.runs)
     given = frozenset(options.facts) if options else frozenset[str]()
+    runs = saved_on_disk(bannered(runs), found.folders)
     runs, unused = configured(runs, found.configs, given)
     runs, silent = troubled(runs, found.texts)
     left = [*found.left, *unused, *silent]
@@ -144,6 +154,7 @@ def gather(
     source = open_source(path)
     found = Gathered()
     if source.is_folder and format_name is None:
+        found.folders.append(source.shown)
         Walk(options, found).folder(source, "", "")
     elif format_name is None and is_configuration(source):
         found.configs.append(source.shown)
