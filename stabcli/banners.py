@@ -17,20 +17,24 @@ from stabcli.run import Fact
 SEARCHED = 1 << 20
 """Bytes at the begin of a log that are searched."""
 
-_NAMES = "|".join(
-    sorted({n for known in FACTS.values() for n in known.names}, key=len, reverse=True)
+_AMBIGUOUS = frozenset(
+    {"total_batch_size", "gpu", "parameters", "params", "stage", "outcome", "optimizer"}
 )
+"""Names that mean more than one thing where no reader vouches for the words: tokens or sequences."""
+_WORDS = {n for known in FACTS.values() for n in known.names if n not in _AMBIGUOUS}
+_NAMES = "|".join(sorted(_WORDS | {"bf16", "fp16"}, key=len, reverse=True))
 _VALUE = r"""(?:'(?P<quoted>[^'\n]*)'|"(?P<double>[^"\n]*)"|(?P<bare>[^\s,'"(){}\[\]|]+))"""
 _LINE = re.compile(
-    rf"""(?:^|[\]\-|] +|INFO:? +)["']?(?P<key>{_NAMES})["']?(?: ?[:=] ?| +[:=] +){_VALUE} *[,|]?$"""
+    rf"""(?:^ *|[\]\-|] +|\w+: )["']?(?P<key>{_NAMES})["']?(?: ?[:=] ?| +[:=] +){_VALUE}"""
+    r""" *[,|]?(?: +#.*)?$"""
 )
 """A line, behind a logger's prefix or none, that holds one setting and nothing else."""
 _CALL = re.compile(rf"\b(?P<key>{_NAMES})={_VALUE}")
 """A setting among those of ``Namespace(…)`` or ``TrainArgs(…)``."""
 _CALLED = re.compile(r"\b(?:Namespace|\w*Arg(?:ument)?s|\w*[Cc]onfig(?:uration)?)\(")
-_ITEM = re.compile(rf"'(?P<key>{_NAMES})': ?{_VALUE}")
+_ITEM = re.compile(rf"""['"](?P<key>{_NAMES})['"]: ?{_VALUE}""")
 """A setting of a dictionary."""
-_DICTIONARY = re.compile(r"\{'\w+': |^ *'\w+': ")
+_DICTIONARY = re.compile(r"""\{['"]\w+['"]: |(?:^|\) ) *['"]\w+['"]: """)
 _FLAG = re.compile(rf"\s--?(?P<key>{_NAMES.replace('_', '[-_]')})[ =]{_VALUE}")
 _ROW = re.compile(rf"^\| *(?P<key>{_NAMES}) *\| *{_VALUE} *\|$")
 _CODE = re.compile(r"^(?:import|from|def|class) \w", re.MULTILINE)
@@ -70,7 +74,7 @@ def _said(line: str, *, code: bool) -> Iterator[tuple[str, str]]:
     patterns: list[re.Pattern[str]] = []
     if _CALLED.search(line) and not code:
         patterns.append(_CALL)
-    if "': " in line and _DICTIONARY.search(line):
+    if ("': " in line or '": ' in line) and _DICTIONARY.search(line):
         patterns.append(_ITEM)
     if " -" in line and not code:
         patterns.append(_FLAG)

@@ -64,7 +64,9 @@ FACTS: Mapping[str, Known] = {
         "sequence_length, seq_length, seq_len, max_seq_len, max_seq_length, block_size,"
         "context_length",
     ),
-    "precision": _known("text", "number format", "precision, dtype, mixed_precision"),
+    "precision": _known(
+        "text", "number format", "precision, dtype, mixed_precision, mixed_precision_param"
+    ),
     "peak_lr": _known("number", "highest learning rate", "peak_lr, max_lr, learning_rate, lr"),
     "warmup_steps": _known(
         "whole",
@@ -86,7 +88,7 @@ FACTS: Mapping[str, Known] = {
         "number",
         "gradient norm above which gradients are scaled down; 0 is never",
         "grad_clip, max_grad_norm, clip_grad, gradient_clip_val, clip_grad_norm, grad_norm_clip,"
-        "gradient_clipping, grad_clip_norm, gradient_clip_norm",
+        "gradient_clipping, grad_clip_norm, gradient_clip_norm, max_norm",
     ),
     "weight_decay": _known("number", "weight decay", "weight_decay"),
     "z_loss_weight": _known(
@@ -121,6 +123,7 @@ FACTS: Mapping[str, Known] = {
         "whether the trainer stops by itself at a NaN",
         "stop_on_nonfinite, stop_on_nan, terminate_on_nan, check_for_nan_in_loss_and_grad",
     ),
+    "outcome": _known("text", "how the training ended, in the log's own words", "outcome"),
     "seed": _known("whole", "random seed", "seed, random_seed"),
     "data_seed": _known(
         "whole",

@@ -11,7 +11,7 @@ import polars as pl
 from stabcli.attempts import mark_discarded, summaries
 from stabcli.joining.homes import common_folder, joined_name, label
 from stabcli.joining.merging import ordered, placed
-from stabcli.run import KEYS, BadLines, Run
+from stabcli.run import KEYS, BadLines, Fact, Run
 
 _RANK = re.compile(
     r"(?i)(?<![a-z])((?:global|local)?[._-]?(?:rank|worker|process|proc|procid))([._-]?)(\d+)"
@@ -112,8 +112,13 @@ def _merged(ranks: Sequence[int], logs: Sequence[Run]) -> Run:
             f"process {first['@rank']} was the first with a non-finite value,"
             f" at step {first['step']:,}"
         )
+    facts = dict(base.facts)
+    if list(ranks) == list(range(len(ranks))):
+        source = f"logs of processes 0 to {ranks[-1]}"
+        facts.setdefault("gpus", Fact(value=len(ranks), source=source))
     return replace(
         base,
+        facts=facts,
         name=joined_name(order),
         source=str(folder),
         frame=frame,

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 
 from stabcli.banners import settings_said
-from stabcli.joining.homes import label
 from stabcli.run import Fact, Run
 
 _NOT_TEXT = frozenset({"tensorboard", "wandb", "hf-trainer", "jsonl", "csv", "parquet"})
@@ -62,13 +61,42 @@ def _shown(run: Run) -> Run:
         rates = run.frame["learning_rate"]
         peak = rates.filter(rates.is_finite()).max()
         if isinstance(peak, float) and peak > 0:
-            word = run.word("learning_rate")
-            facts["peak_lr"] = Fact(value=peak, source=f"the largest {word!r} in {label(run)}")
+            source = f"seen in column {run.word('learning_rate')}"
+            facts["peak_lr"] = Fact(value=peak, source=source)
     if "precision" not in facts and run.has("loss_scale"):
         scales = run.frame["loss_scale"]
         top = scales.filter(scales.is_finite()).max()
         if isinstance(top, float) and top > 1:
             word = run.word("loss_scale")
-            source = f"{word!r} of {top:g} in {label(run)}: only fp16 is scaled"
+            source = f"seen in column {word}, {top:g}: only fp16 is scaled"
             facts["precision"] = Fact(value="fp16", source=source)
+    if not {"gpu", "peak_tflops"} & facts.keys():
+        ratio = _ratio(run, "tflops_per_gpu", "mfu")
+        if ratio is not None and _PEAKS[0] <= ratio <= _PEAKS[1]:
+            source = f"{run.word('tflops_per_gpu')} over {run.word('mfu')} in each row"
+            facts["peak_tflops"] = Fact(value=float(f"{ratio:.3g}"), source=source)
+    if "gpus" not in facts:
+        ratio = _ratio(run, "tokens_per_second", "tokens_per_second_per_gpu")
+        if ratio is not None and round(ratio) >= 1 and abs(ratio / round(ratio) - 1) <= _STEADY:
+            names = [run.word(n) for n in ("tokens_per_second", "tokens_per_second_per_gpu")]
+            facts["gpus"] = Fact(value=round(ratio), source=f"{names[0]} over {names[1]}")
     return replace(run, facts=facts)
+
+
+_PEAKS = (20.0, 20_000.0)
+"""TFLOP/s that a GPU may reach at most."""
+_STEADY = 0.02
+"""Relative width within which a ratio must stay in all rows but a few to be a constant."""
+_FEWEST = 8
+
+
+def _ratio(run: Run, above: str, below: str) -> float | None:
+    """Return the ratio of two metrics where it is the same in all rows but a few."""
+    if not run.has(above, below):
+        return None
+    rows = run.frame.filter(pl.col(above).is_finite() & pl.col(below).is_finite())
+    ratios = rows.filter(pl.col(below) > 0).select(r=pl.col(above) / pl.col(below))["r"].sort()
+    if len(ratios) < _FEWEST:
+        return None
+    low, middle, high = (ratios[int(q * (len(ratios) - 1))] for q in (0.1, 0.5, 0.9))
+    return float(middle) if middle > 0 and high - low <= _STEADY * middle else None
