@@ -79,13 +79,12 @@ _PACKED: tuple[tuple[bytes, str, Callable[[Path], _Stream]], ...] = (
 )
 """Magic number, name and opener of each kind of compressed file."""
 
-TAR = "a tar archive"
 _ARCHIVES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", "a zip archive (or a checkpoint, which is one)"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (0, b"\x04\x22\x4d\x18", "an lz4 file"),
     (0, b"\x1f\x9d", "a file of compress (.Z)"),
-    (257, b"ustar", TAR),
+    (257, b"ustar", "a tar archive"),
 )
 """Place and magic number of what is not unpacked here, and what it is."""
 

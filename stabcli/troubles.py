@@ -27,7 +27,7 @@ KINDS = {
     "exception": rb"Traceback \(most recent call last\)",
 }
 """Kind -> what is searched for; where a line is of several kinds, the first counts."""
-SEARCHED = 1 << 26
+SEARCHED = 1 << 23
 """Bytes of a file that are searched: its end, where it is larger."""
 KEPT = 20
 """Lines that are kept of a file."""

@@ -18,11 +18,12 @@ that may surprise, a note says why.
 
 from stabcli.joining.beside import configured, troubled
 from stabcli.joining.disk import saved_on_disk
-from stabcli.joining.gathering import Gathered, LeftOut, listed
+from stabcli.joining.gathering import NOT_LOGS, Gathered, LeftOut, listed
 from stabcli.joining.said import bannered
 from stabcli.joining.settling import joined
 
 __all__ = [
+    "NOT_LOGS",
     "Gathered",
     "LeftOut",
     "bannered",

@@ -11,8 +11,8 @@ import polars as pl
 
 from stabcli.configs import Config, read_config
 from stabcli.errors import LogError
-from stabcli.joining.gathering import LeftOut
-from stabcli.joining.homes import beside, folders_of, home, homes_of
+from stabcli.joining.gathering import NOT_LOGS, LeftOut
+from stabcli.joining.homes import beside, folders_of, home, homes_of, prints
 from stabcli.run import Fact, Run, Trouble
 from stabcli.troubles import Said, troubles
 
@@ -131,7 +131,7 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
     unsearched: dict[int, list[str]] = {}
     searched: dict[str, list[int]] = {}
     for i, run in enumerate(made):
-        for path in run.files:
+        for path in run.files if prints(run) else ():
             searched.setdefault(path, []).append(i)
     for path, owners in searched.items():
         said, whole = _said(path)
@@ -154,7 +154,7 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
             why = f"no logged steps, but line {first.line:,} says {first.text!r}"
             left.append(LeftOut(Path(path), why))
         else:
-            left.append(LeftOut(Path(path), "not logs"))
+            left.append(LeftOut(Path(path), NOT_LOGS))
     for i, all_said in found.items():
         if all_said:
             made[i] = _with_troubles(made[i], all_said)

@@ -52,7 +52,7 @@ def saved_on_disk(runs: Sequence[Run], folders: Sequence[str]) -> list[Run]:
         steps, where = _checkpoints(Path(place))
         if steps:
             run = made[indices[0]]
-            fact = Fact(value=tuple(sorted(steps)), source=f"names in {where}")
+            fact = Fact(value=tuple(sorted(steps)), source=f"names in the folder {where}")
             made[indices[0]] = replace(run, facts={**run.facts, "checkpoints": fact})
     return made
 
@@ -71,6 +71,11 @@ def _inner(folder: Path) -> list[Path]:
     with suppress(OSError):
         return sorted(p for p in folder.iterdir() if _INSIDE.fullmatch(p.name) and p.is_dir())
     return []
+
+
+def is_checkpoint(name: str) -> bool:
+    """Say whether a file or folder is named as a checkpoint is."""
+    return _step(name) is not None
 
 
 def _step(name: str) -> int | None:

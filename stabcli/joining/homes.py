@@ -76,6 +76,17 @@ def label(run: Run) -> str:
     return f"{names[0]} and {len(names) - 1} more" if len(names) < 4 else f"{folder}/"
 
 
+NOT_TEXT = frozenset(
+    {"tensorboard", "wandb", "hf-trainer", "jsonl", "csv", "parquet", "wandb-export"}
+)
+"""Readers of what no program prints on its console."""
+
+
+def prints(run: Run) -> bool:
+    """Say whether some of the files of a run may be what a program printed."""
+    return not set(run.reader.split(" + ")) <= NOT_TEXT
+
+
 def is_joinable(run: Run) -> bool:
     """Say whether a run was read from files on disk: pipes have no place of their own."""
     return all(os.path.isfile(path) for path in run.files)

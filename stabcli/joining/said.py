@@ -9,10 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from stabcli.banners import settings_said
+from stabcli.joining.homes import prints
 from stabcli.run import Fact, Run
-
-_NOT_TEXT = frozenset({"tensorboard", "wandb", "hf-trainer", "jsonl", "csv", "parquet"})
-"""Readers of logs whose begin is no text that a program printed."""
 
 
 def bannered(runs: Sequence[Run]) -> list[Run]:
@@ -24,7 +22,7 @@ def bannered(runs: Sequence[Run]) -> list[Run]:
 
 
 def _stated(run: Run) -> Run:
-    if set(run.reader.split(" + ")) <= _NOT_TEXT:
+    if not prints(run):
         return run
     facts = dict(run.facts)
     for path in run.files:

@@ -18,6 +18,7 @@ from stabcli.assembly import Options, Reading, assemble
 from stabcli.configs import hydra_configs, is_configuration
 from stabcli.errors import LogError, NoLog, NothingThere, UnknownFormat
 from stabcli.joining import (
+    NOT_LOGS,
     Gathered,
     LeftOut,
     bannered,
@@ -30,7 +31,6 @@ from stabcli.joining import (
 from stabcli.registry import Registry
 from stabcli.run import Run
 from stabcli.sources import (
-    TAR,
     Identity,
     Source,
     archive,
@@ -181,13 +181,17 @@ def expand(log: str) -> list[str]:
     return paths
 
 
+_OF_LINES = frozenset({"jsonl", "csv", "generic-text"})
+"""Readers that may take the lines in an archive that is not compressed for a log."""
+
+
 def _choose(source: Source, format_name: str | None) -> Reader:
     """Return the one reader that claims the source."""
     if format_name is not None:
         return readers[format_name]
     claimed = [r for r in readers if r.matches(source)]
     packed = archive(source.head)
-    if packed is not None and (not claimed or packed == TAR):
+    if packed is not None and {r.name for r in claimed} <= _OF_LINES:
         raise UnknownFormat(f"{source.shown}: {packed}: unpack it and give the log in it")
     if len(claimed) == 1:
         return claimed[0]
@@ -317,7 +321,7 @@ class Walk:
             if is_text(source.head):
                 self.found.texts.append(source.shown)
             else:
-                left.append(LeftOut(path, "not logs"))
+                left.append(LeftOut(path, NOT_LOGS))
         except LogError as error:
             if not (isinstance(error, NoLog) or source.name.endswith(".json")):
                 raise

@@ -53,9 +53,8 @@ def test_an_output_folder_of_transformers(tmp_path):
     assert run.facts["vocab_size"].value == 32000
     assert "precision" not in run.facts
     assert left_out(unread) == [
+        f"{out}: checkpoints, left out: checkpoint-100, checkpoint-200",
         f"{out}: not logs, left out: all_results.json, tokenizer_config.json",
-        f"{out}/checkpoint-100: not logs, left out: model.safetensors",
-        f"{out}/checkpoint-200: not logs, left out: model.safetensors",
     ]
 
 
@@ -228,3 +227,38 @@ def test_one_project_with_many_runs_of_wandb(tmp_path):
 
     assert sorted((run.name, run.reader) for run in runs) == [
         ("first", "wandb"), ("second", "generic-text + wandb")]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        (("checkpoint-100", "checkpoint-200"), (100, 200)),
+        (("checkpoints/step_50", "checkpoints/step_100"), (50, 100)),
+        (("iter_0000500", "iter_0001000"), (500, 1000)),
+        (("global_step20",), (20,)),
+        (("ckpts/ep0-ba100-rank0.pt",), (100,)),
+        (("checkpoints/epoch=0-step=300.ckpt",), (300,)),
+        (("step1000-unsharded", "latest"), (1000,)),
+        (("my_steps", "step_0", "checkpoint-best"), None),
+    ],
+)
+def test_checkpoints_that_lie_beside_a_log(tmp_path, names, steps):
+    """By the names that frameworks give them; in a folder that was asked about only."""
+    log = jsonl(tmp_path / "metrics.jsonl", truth(range(50)))
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+    (run,), _ = read_runs([str(tmp_path)])
+    (alone,), _ = read_runs([str(log)])
+
+    assert (run.facts["checkpoints"].value if "checkpoints" in run.facts else None) == steps
+    assert "checkpoints" not in alone.facts
+
+
+def test_checkpoints_of_several_runs_are_of_none(tmp_path):
+    """Whose they are nobody says."""
+    for i in range(2):
+        jsonl(tmp_path / f"{'ab'[i]}.jsonl", truth(range(50), seed=i))
+    (tmp_path / "checkpoint-100").mkdir()
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert not any("checkpoints" in run.facts for run in runs)
