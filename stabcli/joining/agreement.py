@@ -27,6 +27,8 @@ LEAST_SHARE = 0.95
 """Share of a metric's common values that must agree."""
 CLEARLY = 0.2
 """By how much of that share the right distance must be better than the others."""
+RESTLESS = 0.2
+"""Share of its moves after which a column turns round, from which it is no schedule."""
 ANCHOR = 0.5
 """Share of a row's values that must agree with another row for the two to be one."""
 
@@ -82,7 +84,7 @@ def align(
         one: Columns of ``base``, as of ``columns_of``.
         two: Columns of ``other``.
     """
-    shared = [m for m in one if m in two and m not in _PLANNED]
+    shared = [m for m in one if m in two and m not in _PLANNED and _tells(base, other, m)]
     if not shared:
         return Doubt(why="they have no metric in common that would tell runs apart")
     fits = [_fit(base, other, offset, shared, one, two) for offset in OFFSETS]
@@ -104,6 +106,23 @@ def align(
         agreeing=best.agreeing,
         compared=best.compared,
     )
+
+
+def _tells(base: Run, other: Run, metric: str) -> bool:
+    """Say whether a metric is one of those that only one run has: known to be, or restless.
+
+    Of the columns that no name explains, counters and schedules go one way for long.
+    """
+    if metric in METRICS:
+        return True
+    for run in (base, other):
+        values = run.frame[metric].drop_nulls().to_numpy()
+        moves = np.diff(values[np.isfinite(values)])
+        moves = moves[moves != 0]
+        turns = int((np.sign(moves[1:]) != np.sign(moves[:-1])).sum())
+        if turns < RESTLESS * len(moves):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,11 @@ _PACKED = re.compile(r"\.(gz|bz2|xz|zst|zstd)$")
 _WANDB_RUN = re.compile(r"(offline-)?run-\d{8}_\d{6}-.+")
 
 
+_TRACKER = re.compile(r"(?i)tensorboard|tensorboard_logs|tb|tb_logs|tb_log|events|runs|logs?|wandb")
+_DATED = re.compile(r"\d{4}-?\d\d-?\d\d.*")
+"""Folders of a tracker that begin with a date: a run each, which belongs to what lies above."""
+
+
 def folders_of(run: Run) -> set[str]:
     """Return the folders that hold the files of a run, as real paths."""
     return {beside(path) for path in run.files}
@@ -36,7 +41,10 @@ def beside(path: str) -> str:
 def home(path: str) -> str:
     """Return the folder that a file is about, as a real path: above all that tools put between."""
     folder = Path(os.path.realpath(Path(path).parent))
-    while _INNER.fullmatch(folder.name) and folder.parent != folder:
+    while folder.parent != folder and (
+        _INNER.fullmatch(folder.name)
+        or (_DATED.fullmatch(folder.name) and _TRACKER.fullmatch(folder.parent.name))
+    ):
         folder = folder.parent
     return str(folder)
 

@@ -20,10 +20,11 @@ from stabcli.joining.homes import (
 )
 from stabcli.joining.merging import merge
 from stabcli.joining.ranks import one_of_ranks
+from stabcli.joining.rounding import Rounding
 from stabcli.run import Run
 
-MOST = 40
-"""Logs of one folder that are compared each with each."""
+MOST = 1000
+"""Pairs of logs of one place that are compared."""
 TOLD = 6
 """Logs of one folder up to which is said why they were kept apart."""
 TRACKERS = frozenset({"tensorboard", "wandb", "hf-trainer"})
@@ -60,37 +61,61 @@ def _in_groups(
     return made
 
 
+class _Compared:
+    """Runs held against one another; each pair is looked at once."""
+
+    def __init__(self) -> None:
+        self._columns: dict[int, tuple[Run, dict[str, Rounding]]] = {}
+        self._found: dict[tuple[int, int], Alignment | Doubt] = {}
+
+    def columns(self, run: Run) -> dict[str, Rounding]:
+        """Return the columns of a run and how each was rounded."""
+        if id(run) not in self._columns:
+            self._columns[id(run)] = run, columns_of(run)  # the run is kept, and so its number
+        return self._columns[id(run)][1]
+
+    def __call__(self, base: Run, other: Run) -> Alignment | Doubt:
+        """Say how the rows of one run lie in another."""
+        key = id(base), id(other)
+        if key not in self._found:
+            self._found[key] = align(base, other, self.columns(base), self.columns(other))
+        return self._found[key]
+
+    def merge(self, base: Run, other: Run) -> Run | None:
+        """Return one run of both, where that is possible."""
+        found = self(base, other)
+        if isinstance(found, Doubt):
+            return None
+        return merge(base, other, found, self.columns(base), self.columns(other))
+
+
 def _parallel(runs: list[Run]) -> list[Run]:
     """Join the logs that tell of the same steps of one run."""
-    if len(runs) < 2:
-        return runs
-    if len(runs) > MOST:
+    pairs = [(i, j) for i, j in combinations(range(len(runs)), 2) if not _alike(runs[i], runs[j])]
+    if len(pairs) > MOST:
         note = f"one of {len(runs):,} logs in one place: too many to find out which are of one run"
-        return [replace(run, notes=(*run.notes, note)) for run in runs]
-    columns = [columns_of(run) for run in runs]
-    proofs: dict[tuple[int, int], Alignment] = {}
+        return [run if note in run.notes else _noted(run, note) for run in runs]
+    compared = _Compared()
+    proofs: list[tuple[int, int]] = []
     doubts: dict[tuple[int, int], Doubt] = {}
-    for i, j in combinations(range(len(runs)), 2):
-        if _alike(runs[i], runs[j]):
-            continue
-        base, other = sorted((i, j), key=lambda k: _rank(runs[k]))
-        found = align(runs[base], runs[other], columns[base], columns[other])
-        if isinstance(found, Alignment):
-            proofs[base, other] = found
+    for pair in pairs:
+        base, other = sorted(pair, key=lambda k: _rank(runs[k]))
+        found = compared(runs[base], runs[other])
+        if isinstance(found, Doubt):
+            doubts[pair] = found
         else:
-            doubts[base, other] = found
+            proofs.append(pair)
     left = dict(enumerate(runs))
     for group in grouped([_linked(i, proofs) for i in range(len(runs))]):
         if len(group) > 1:
-            made = _one_of([runs[i] for i in group])
+            made = _one_of([runs[i] for i in group], compared)
             for i in group:
                 left.pop(i, None)
             left.update(zip(group, made, strict=False))
-    settled = [left[i] for i in sorted(left)]
-    return _with_doubts(settled, runs, doubts)
+    return _with_doubts([left[i] for i in sorted(left)], runs, doubts)
 
 
-def _linked(index: int, proofs: dict[tuple[int, int], Alignment]) -> set[str]:
+def _linked(index: int, proofs: Sequence[tuple[int, int]]) -> set[str]:
     return {str(index), *(f"{a} {b}" for a, b in proofs if index in (a, b))}
 
 
@@ -111,61 +136,56 @@ def _rank(run: Run) -> tuple[int, int, bool]:
     return -len(run.attempts), -run.frame.height, run.reader in ("tensorboard", "wandb")
 
 
-def _one_of(runs: list[Run]) -> list[Run]:
+def _one_of(runs: list[Run], compared: _Compared) -> list[Run]:
     """Join runs that are all linked by proofs; what clashes stays apart."""
     alone = [run for run in runs if not any(_alike(run, r) for r in runs if r is not run)]
     if not alone:
         why = "kept apart: of each kind several logs agree with one another"
         return [_noted(run, why) for run in runs]
     base = min(alone, key=_rank)
-    others = sorted((run for run in runs if run is not base), key=_rank)
+    waiting = sorted((run for run in runs if run is not base), key=_rank)
     apart: list[Run] = []
     parts = [base]
-    waiting = others
-    for _ in others:
-        moved = False
-        columns = columns_of(base)
-        placed = [(run, align(base, run, columns, columns_of(run))) for run in waiting]
-        good = [(run, found) for run, found in placed if isinstance(found, Alignment)]
-        for run, found in good:
-            rivals = [(r, f) for r, f in good if r is not run and _alike(r, run)]
-            if any(_clash(run, found, r, f) for r, f in rivals):
-                apart.append(_noted(run, f"kept apart: it and {label(rivals[0][0])} both agree"
-                                         f" with {label(base)}"))  # fmt: skip
-                waiting = [r for r in waiting if r is not run]
-                continue
-            current = align(base, run, columns_of(base), columns_of(run))
-            one = (
-                merge(base, run, current, columns_of(base), columns_of(run))
-                if isinstance(current, Alignment)
-                else None
-            )
-            waiting = [r for r in waiting if r is not run]
-            if one is None:
-                why = (
-                    f"kept apart from {label(base)}, with which it agrees: its restarts are others"
-                )
-                apart.append(_noted(run, why))
-                continue
-            base, moved = one, True
-            parts.append(run)
-        if not moved:
+    while waiting:
+        agreeing = [run for run in waiting if isinstance(compared(base, run), Alignment)]
+        if not agreeing:
             break
+        run = agreeing[0]
+        waiting = [r for r in waiting if r is not run]
+        rival = next((r for r in agreeing if _clash(base, run, r, compared)), None)
+        if rival is not None:
+            why = f"both agree with {label(base)}, and whose it is nobody can say"
+            apart += [
+                _noted(run, f"kept apart: it and {label(rival)} {why}"),
+                _noted(rival, f"kept apart: it and {label(run)} {why}"),
+            ]
+            waiting = [r for r in waiting if r is not rival]
+            continue
+        one = compared.merge(base, run)
+        if one is None:
+            why = f"kept apart from {label(base)}, with which it agrees: its restarts are others"
+            apart.append(_noted(run, why))
+        else:
+            base = one
+            parts.append(run)
     if len(parts) > 1:
         base = replace(base, name=joined_name(parts))
     return [base, *apart, *waiting]
 
 
-def _clash(run: Run, found: Alignment, rival: Run, other: Alignment) -> bool:
+def _clash(base: Run, run: Run, rival: Run, compared: _Compared) -> bool:
     """Say whether two logs of a kind claim the same rows."""
-    ours, theirs = (
-        pl.DataFrame(
-            {"attempt": f.attempts, "step": r.frame["step"] + f.offset},
-        )
-        for r, f in ((run, found), (rival, other))
-    )
-    common = ours.join(theirs, on=["attempt", "step"], how="semi").height
-    return common > CLASH * min(ours.height, theirs.height)
+    if rival is run or not _alike(run, rival):
+        return False
+    claims = []
+    for one in (run, rival):
+        found = compared(base, one)
+        if isinstance(found, Doubt):
+            return False
+        steps = one.frame["step"] + found.offset
+        claims.append(pl.DataFrame({"attempt": found.attempts, "step": steps}))
+    common = claims[0].join(claims[1], on=["attempt", "step"], how="semi").height
+    return common > CLASH * min(claim.height for claim in claims)
 
 
 def _noted(run: Run, note: str) -> Run:

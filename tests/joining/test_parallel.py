@@ -79,6 +79,33 @@ def test_another_run_with_the_same_steps_and_schedule_stays_apart(tmp_path):
     assert [run.frame.height for run in runs] == [300, 300]
 
 
+def test_counters_of_their_own_name_are_no_proof(tmp_path):
+    """Progress and consumed samples are the same in every run of a sweep."""
+    for name, seed in (("a.jsonl", 0), ("b.csv", 1)):
+        rows = truth(
+            range(200), seed=seed, done=lambda s: s / 2.7, schedule=lambda s: abs(s - 90) / 7
+        )
+        jsonl(tmp_path / "a.jsonl", rows, keys=("step", "done", "schedule", "loss"))
+        if name == "b.csv":
+            lines = [f"{r['step']},{r['done']},{r['schedule']},{r['grad_norm']}" for r in rows]
+            (tmp_path / name).write_text("step,done,schedule,grad_norm\n" + "\n".join(lines) + "\n")
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2
+    assert said(runs[0], "no metric in common")
+
+
+def test_a_tracker_that_dates_its_folders(tmp_path):
+    """``tb/2026-01-02_10:00:00/``, as ColossalAI and others name them."""
+    rows = truth(range(100))
+    text(tmp_path / "train.log", rows)
+    events(tmp_path / "tb" / "2026-01-02_10:00:00", rows)
+    events(tmp_path / "tb" / "2026-01-03_10:00:00", truth(range(100), seed=3))
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert [run.reader for run in runs] == ["generic-text + tensorboard", "tensorboard"]
+
+
 def test_nothing_in_common_to_tell_by_stays_apart(tmp_path):
     """Same steps are no proof."""
     text(tmp_path / "train.log", truth(range(100)), keys=("loss",))
