@@ -27,6 +27,8 @@ LEAST_SHARE = 0.95
 """Share of a metric's common values that must agree."""
 CLEARLY = 0.2
 """By how much of that share the right distance must be better than the others."""
+WHOLE = 0.9
+"""Share of an attempt's rows that must agree with another for all that do to be of it."""
 RESTLESS = 0.2
 """Share of its moves after which a column turns round, from which it is no schedule."""
 ANCHOR = 0.5
@@ -160,15 +162,22 @@ def _fit(
     both: dict[str, np.ndarray] = {}
     for metric in shared:
         a, b = pairs[metric], pairs[f"{metric}>"]
-        both[metric] = (a.is_not_null() & b.is_not_null()).to_numpy()
         x, y = (s.fill_null(float("nan")).to_numpy() for s in (a, b))
+        # a trainer that hides a NaN from one of its logs does not speak against the other
+        alike = np.isfinite(x) == np.isfinite(y)
+        both[metric] = (a.is_not_null() & b.is_not_null()).to_numpy() & alike
         agree[metric] = same(x, y, one[metric], two[metric]) & both[metric]
     agreed = np.sum(list(agree.values()), axis=0)
     compared = np.sum(list(both.values()), axis=0)
     score = np.divide(agreed, compared, out=np.zeros(len(agreed)), where=compared > 0)
     ranked = pairs.select("row", "@attempt", score=pl.Series(score), at=pl.int_range(pl.len()))
+    ranked = ranked.with_columns(
+        own=other.frame["attempt"].gather(ranked["row"]), sure=pl.col("score") >= ANCHOR
+    )
+    usual = (pl.col("sure").mean() >= WHOLE) & pl.col("sure")
+    ranked = ranked.with_columns(usual=usual.over("own", "@attempt"))
     chosen = (
-        ranked.sort("row", "score", "@attempt", maintain_order=True)
+        ranked.sort("row", "usual", "score", "@attempt", maintain_order=True)
         .group_by("row", maintain_order=True)
         .last()
     )

@@ -2,13 +2,11 @@
 
 import json
 
-
 import pytest
 
 from stabcli.cli.schema import SCHEMA
 from tests.cli.commands import Stabcli
 from tests.joining.writing import events, jsonl, text, truth
-
 
 jsonschema = pytest.importorskip("jsonschema")
 
