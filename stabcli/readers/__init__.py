@@ -48,6 +48,26 @@ MOST_FILES = 20_000
 """Files of one folder, and all below it, that are looked into."""
 DEEPEST = 32
 """Folders within folders that are looked into."""
+_CODE = frozenset(
+    [
+        ".py",
+        ".pyc",
+        ".sh",
+        ".c",
+        ".h",
+        ".cc",
+        ".cpp",
+        ".cu",
+        ".cuh",
+        ".rs",
+        ".go",
+        ".js",
+        ".ts",
+        ".css",
+        ".html",
+    ]
+)
+"""Endings of files that no trainer logs into; trackers keep whole projects of them beside a run."""
 BAD_SHOWN = 5
 """Bad lines that a reader keeps with number and reason; the rest are only counted."""
 
@@ -307,6 +327,9 @@ class Walk:
             return
         if not path.is_file():
             left.append(LeftOut(path, "a pipe or a device"))
+            return
+        if path.suffix in _CODE:
+            left.append(LeftOut(path, "source code"))
             return
         if path.stat().st_size == 0:
             left.append(LeftOut(path, "empty"))

@@ -262,3 +262,13 @@ def test_checkpoints_of_several_runs_are_of_none(tmp_path):
     runs, _ = read_runs([str(tmp_path)])
 
     assert not any("checkpoints" in run.facts for run in runs)
+
+
+def test_source_code_beside_a_log_is_named_and_not_looked_into(tmp_path):
+    """W&B keeps the code of a run; the log in a script's strings is no log."""
+    jsonl(tmp_path / "metrics.jsonl", truth(range(50)))
+    (tmp_path / "train.py").write_text('print("step 1, loss: 2.0")\n' * 50)
+    runs, unread = read_runs([str(tmp_path)])
+
+    assert len(runs) == 1
+    assert left_out(unread) == [f"{tmp_path}: source code, left out: train.py"]
