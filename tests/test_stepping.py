@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stabcli.errors import LogError
+from stabcli.errors import LogError, UnknownFormat
 from stabcli.readers import read_runs
 
 
@@ -82,3 +82,42 @@ def test_rows_without_an_epoch_are_left_out_and_counted(tmp_path, broken):
 
     assert run.frame.height == 29
     assert said(run, "1 rows without a step were left out")
+
+
+@pytest.mark.parametrize(
+    ("line", "steps"),
+    [
+        ("Epoch {i}/30 | train_loss: {loss} | val_loss: 2.5", list(range(1, 31))),
+        ("[INFO] epoch: {part} loss={loss} grad_norm=0.5", list(range(1, 31))),
+        ("epoch {ten} loss: {loss}", list(range(1, 31))),
+    ],
+)
+def test_lines_that_count_epochs_only(tmp_path, line, steps):
+    """What loops print; whole, in parts, and many lines an epoch."""
+    path = tmp_path / "train.log"
+    said_lines = [
+        line.format(i=i, part=f"{i / 50:.2f}", ten=i // 10, loss=f"{3 - i / 99:.4f}")
+        for i in range(1, 31)
+    ]
+    path.write_text("\n".join(said_lines) + "\n")
+    (run,), _ = read_runs([str(path)])
+
+    assert run.frame["step"].to_list() == steps
+    assert run.frame["loss"].to_list() == [round(3 - i / 99, 4) for i in range(1, 31)]
+    assert said(run, "nothing counts steps")
+    assert said(run, "lines with an epoch and a loss were taken")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "We trained for epoch 3 and the loss: 2.5 was fine.\n" + "And so on.\n" * 40,
+        "Epoch 1 batch 10/100 loss: 2.5\n" * 30,
+    ],
+)
+def test_prose_and_batches_without_steps_are_no_epochs(tmp_path, text):
+    """One line of many that mentions both, and lines that count something else too."""
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(UnknownFormat):
+        read_runs([str(path)])
