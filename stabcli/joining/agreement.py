@@ -25,6 +25,8 @@ LEAST_VALUES = 5
 """Different values that must agree."""
 LEAST_SHARE = 0.95
 """Share of a metric's common values that must agree."""
+CONTRARY = 0.5
+"""Share of a metric's common values below which it speaks against the two being one."""
 CLEARLY = 0.2
 """By how much of that share the right distance must be better than the others."""
 WHOLE = 0.9
@@ -41,6 +43,10 @@ _PLANNED = frozenset(
     }
 )  # fmt: skip
 """Metrics that other runs may share step for step."""
+_SPEED = frozenset(
+    {"step_seconds", "tokens_per_second", "tokens_per_second_per_gpu", "tflops_per_gpu", "mfu"}
+)
+"""Metrics of the machine: two runs on it may be as fast to the digit that is printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +92,7 @@ def align(
         one: Columns of ``base``, as of ``columns_of``.
         two: Columns of ``other``.
     """
-    shared = [m for m in one if m in two and m not in _PLANNED and _tells(base, other, m)]
+    shared = [m for m in one if m in two and m not in _PLANNED | _SPEED and _tells(base, other, m)]
     if not shared:
         return Doubt(why="they have no metric in common that would tell runs apart")
     fits = [_fit(base, other, offset, shared, one, two) for offset in OFFSETS]
@@ -100,6 +106,9 @@ def align(
         )
     if any(best.share - f.of(best.metric) < CLEARLY for f in fits if f is not best):
         return Doubt(why=f"{word!r} agrees as well when the steps are shifted by one")
+    against = [m for m in shared if best.counts[m] >= LEAST_VALUES and best.of(m) < CONTRARY]
+    if len(against) > sum(best.of(m) >= LEAST_SHARE for m in shared):
+        return Doubt(why=f"{word!r} agrees, but {base.word(against[0])!r} does not")
     attempts = _attempts(other.frame["attempt"].to_numpy(), best.anchors)
     return Alignment(
         offset=best.offset,
@@ -138,6 +147,8 @@ class _Fit:
     compared: int
     different: int
     shares: Mapping[str, float]
+    counts: Mapping[str, int]
+    """Rows in which both have each metric."""
     anchors: Values
     """For each row of the other, the attempt of the row of the base that agrees; NaN where none."""
 
@@ -205,6 +216,7 @@ def _fit(
         compared=compared_rows,
         different=different,
         shares=shares,
+        counts={metric: counts[metric][1] for metric in shared},
         anchors=anchors,
     )
 

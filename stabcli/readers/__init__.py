@@ -278,6 +278,9 @@ class Walk:
                 self._entry(path, prefix, depth)
             except LogError as error:
                 self.found.failed.append(error)
+            except OSError as error:  # it was there a moment ago, or may not be looked at
+                why = f"{path}: cannot be read: {error.strerror or error}: check its permissions"
+                self.found.failed.append(LogError(why))
         if len(self.found.runs) > before:
             reasons = (str(error).partition(": ")[2] for error in barren)
             self.found.left += [LeftOut(source.path, why) for why in reasons]

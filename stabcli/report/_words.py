@@ -48,7 +48,7 @@ def few(left_out: Sequence[str]) -> list[str]:
             lines.append(line)
     if len(left_out) > FOLDERS:
         rest = plural(len(left_out) - FOLDERS, "more line")
-        lines.append(f"{rest} on what was left out: --format json has all")
+        lines.append(f"{rest} on what was left out: scan --format json has all")
     return lines
 
 

@@ -283,3 +283,21 @@ def test_no_row_and_nothing_that_is_not_finite_is_ever_lost(tmp_path, seed):
                 if c.startswith(name)
             )
             assert kept >= broken
+
+
+def test_speed_is_no_proof_and_what_disagrees_counts(tmp_path):
+    """Two runs on one machine are as fast; two that share an evaluation alone are two."""
+    one, two = truth(range(200)), truth(range(200), seed=1)
+    for a, b in zip(one, two, strict=True):
+        a["step_time"] = b["step_time"] = round(1 + a["grad_norm"], 2)
+        a["val_loss"] = b["val_loss"] = a["loss"] if a["step"] % 10 == 0 else None
+    for name, rows in (("fast", "step_time"), ("eval", "val_loss")):
+        keys = ("step", "loss", "grad_norm", rows)
+        folder = tmp_path / name
+        folder.mkdir()
+        jsonl(folder / "a.jsonl", one, keys=keys)
+        text(folder / "b.log", two, keys=keys[1:])
+        runs, _ = read_runs([str(folder)])
+
+        assert len(runs) == 2
+    assert said(runs[0], "'val_loss' agrees, but 'loss' does not")

@@ -272,3 +272,21 @@ def test_source_code_beside_a_log_is_named_and_not_looked_into(tmp_path):
 
     assert len(runs) == 1
     assert left_out(unread) == [f"{tmp_path}: source code, left out: train.py"]
+
+
+def test_what_may_not_be_looked_at_is_a_failure_of_its_own(tmp_path, monkeypatch):
+    """A folder of somebody else's: the rest of the tree is read."""
+    jsonl(tmp_path / "metrics.jsonl", truth(range(50)))
+    (tmp_path / "theirs").mkdir()
+    looked = Path.is_dir
+
+    def refuse(self):
+        if self.name == "theirs":
+            raise PermissionError(13, "Permission denied")
+        return looked(self)
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    runs, unread = read_runs([str(tmp_path)])
+
+    assert len(runs) == 1
+    assert "theirs: cannot be read: Permission denied" in str(unread[0])

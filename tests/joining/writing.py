@@ -37,7 +37,8 @@ def jsonl(path, rows, *, keys=("step", "loss", "grad_norm", "lr"), shift=0):
     """A line a row, all digits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
-        json.dumps({k: r[k] + (shift if k == "step" else 0) for k in keys if k in r}) for r in rows
+        json.dumps({k: r[k] + (shift if k == "step" else 0) for k in keys if r.get(k) is not None})
+        for r in rows
     ]
     path.write_text("\n".join(lines) + "\n")
     return path
