@@ -290,7 +290,7 @@ class Walk:
     def _claimed(self, source: Source, above: str) -> list[LogError]:
         """Let the readers that know the folder read what is theirs; return their complaints."""
         barren: list[LogError] = []
-        for one in (r for r in readers if r.matches(source)):
+        for one in (r for r in readers if _knows(r, source)):
             paths = one.takes(source.path) if one.takes else every_file(source.path)
             theirs = {identity(p) for p in paths if p.exists()}
             if theirs & self.seen:
@@ -354,6 +354,14 @@ class Walk:
             left.append(LeftOut(path, f"no log ({_reason(error, source)})"))
         else:
             self.found.runs += named(runs, prefix)
+
+
+def _knows(one: Reader, folder: Source) -> bool:
+    """Say whether a reader claims a folder; not where it may not look into it."""
+    try:
+        return one.matches(folder)
+    except OSError:
+        return False
 
 
 def _reason(error: LogError, source: Source) -> str:
