@@ -7,19 +7,22 @@ values that the trainer hid, and what is kept when a log is very wide.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
-from stabcli.errors import LogError, SettingError
+from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
 from stabcli.sources import Source
+from stabcli.stepping import steps_of_epochs, whole_steps
 
 LINE: Final = "@line"
 """Reserved column of a reading: line or record number in the source, from 1 (Int64)."""
@@ -67,6 +70,8 @@ class Reading:
     """What the reader had to decide."""
     bad: BadLines = field(default_factory=BadLines)
     """Lines it could not use."""
+    files: tuple[Path, ...] = ()
+    """Files of a folder that it was read from, as found below the source; empty for one file."""
 
 
 def assemble(reading: Reading, source: Source, reader: str, options: Options) -> Run:
@@ -79,10 +84,11 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
     notes = [*source.notes, *reading.notes]
     columns = _columns(reading, source, options, notes)
     facts = {**_facts(reading.table, columns), **reading.facts, **options.facts}
-    frame = _canonical(reading, columns, notes)
+    frame = _counted(_canonical(reading, columns, notes), columns, notes)
     if "step" not in frame.columns or frame["step"].count() == 0:
         shown = ", ".join(c for c in reading.table.columns if not c.startswith("@"))[:160]
-        raise LogError(
+        strange = not [c for c in columns if c not in _NOT_MEASURED]
+        raise (NoLog if strange else LogError)(
             f"{source.shown}: no step in the log: say which column counts steps with"
             f" --map step=NAME (columns: {shown or 'none'})"
         )
@@ -99,6 +105,9 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
     frame, left_out = _within_budget(frame, options, notes)
     frame = one_row_a_step(frame, notes)
     frame = _unhide(frame, list(reading.table.columns), notes)
+    files = [str(path) for path in reading.files] or [source.shown]
+    if FILE in frame.columns and frame[FILE].n_unique() == 1:
+        files.sort(key=lambda path: not path.endswith(f"{os.sep}{frame[FILE][0]}"))
     frame = _finish(mark_discarded(frame))
     return Run(
         name=reading.name,
@@ -111,6 +120,7 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         notes=tuple(notes),
         bad=reading.bad,
         left_out=left_out,
+        files=tuple(files),
     )
 
 
@@ -226,14 +236,17 @@ def _steps(series: pl.Series, notes: list[str]) -> pl.Series | None:
     if series.dtype == pl.String:
         series = series.str.split("/").list.first()
     values = as_number(series)
-    if values is None:
-        return None
-    usable = values.is_finite() & (values.abs() < 2**62)
-    whole = values.set(~usable.fill_null(value=True), None).round(0).cast(pl.Int64)
-    broken = values.count() - whole.count()
-    if broken:
-        notes.append(f"{broken:,} steps are not finite numbers: their rows were left out")
-    return whole
+    return None if values is None else whole_steps(values, notes)
+
+
+def _counted(frame: pl.DataFrame, columns: dict[str, str], notes: list[str]) -> pl.DataFrame:
+    """Make steps of epochs where nothing else counts them."""
+    if "epoch" not in frame.columns or ("step" in frame.columns and frame["step"].count()):
+        return frame
+    steps = steps_of_epochs(frame["epoch"], columns["epoch"], notes)
+    if steps is None:
+        return frame
+    return frame.with_columns(steps.alias("step"))
 
 
 def _times(series: pl.Series) -> pl.Series | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,6 +23,7 @@ from stabcli.series import warmup_end
 from stabcli.units import Step, number
 
 CauseName = Literal[
+    "hardware-fault",
     "learning-rate",
     "number-format",
     "repeated-data",
@@ -79,7 +81,8 @@ def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Caus
     if incident.severity == "notice" or STATISTIC in incident.tags:
         return ()
     if incident.family == "speed":
-        found = list(_of_speed(run, incident))
+        found = [*_of_fault(run, incident, ("gpu-fault", "communication"))]
+        found += _of_speed(run, incident)
     elif incident.family == "numerics":
         reach = max(BEFORE_STEPS, 20 * (run.log_interval or 1))
         before = [
@@ -89,7 +92,8 @@ def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Caus
             and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
             and f.last >= incident.first - reach
         ]
-        found = [*_of_rate(run, incident, before), *_of_format(run, incident, before)]
+        found = [*_of_fault(run, incident, ("gpu-fault",)), *_of_rate(run, incident, before)]
+        found += _of_format(run, incident, before)
         found += [*_of_data(incident, before), *_of_plan(run, incident)]
         found += [*_of_restart(run, incident), *_of_batch(run, incident)]
     else:
@@ -104,6 +108,21 @@ def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Caus
 
 def _row(f: Finding) -> Row:
     return Row(metric=f.metric, attempt=f.attempt, step=f.first, value=f.value)
+
+
+def _of_fault(run: Run, incident: Incident, kinds: Sequence[str]) -> Iterator[Cause]:
+    """Look for what the text of the run says of hardware shortly before, or while it lasted."""
+    reach = max(BEFORE_STEPS, 20 * (run.log_interval or 1))
+    for told in run.troubles:
+        if told.kind not in kinds or told.step is None or told.attempt != incident.attempt:
+            continue
+        if incident.first - reach <= told.step <= incident.last:
+            what = told.kind.replace("-", " ")
+            where = f"{Path(told.file).name}, line {told.line:,}"
+            why = f"the text tells of a {what} after step {told.step:,} ({where})"
+            row = Row(metric="step", attempt=told.attempt, step=told.step, value=told.step)
+            yield Cause(name="hardware-fault", standing="supported", why=why, rows=(row,))
+            return
 
 
 def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Cause]:

@@ -7,6 +7,7 @@ plain values. A line that is more than that is not guessed at but counted and to
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from typing import Any
 from stabcli.errors import LogError
 from stabcli.facts import find_facts
 from stabcli.run import BadLines, Fact
+from stabcli.sources import Source
+from stabcli.wandbfile import host_facts
 
 PLAIN = (".yaml", ".yml", ".cfg", ".conf", ".ini")
 """Endings of files of keys and values."""
@@ -62,6 +65,36 @@ def is_config(path: str) -> bool:
     return isinstance(held, dict) and "log_history" not in held and "step" not in held
 
 
+_NAMED = re.compile(
+    r"(?i)(?:^|[._-])(?:config|configs|conf|args|arguments|hparams|hyperparameters|hyperparams|params"
+    r"|flags|settings|overrides|metadata)(?:[._-]|$)"
+)
+"""Words of the names that configurations go by; others that end in JSON hold all sorts of things."""
+_NOT_OF_RUNS = re.compile(
+    r"(?i)^(tokenizer|generation|preprocessor|processor|feature_extractor|image_processor|special"
+    r"|vocab|package|pyproject|docker|dataset|model\.safetensors)"
+)
+
+
+def is_configuration(source: Source) -> bool:
+    """Say by name, and of JSON by what it holds, whether a file in a tree configures a run.
+
+    Narrower than ``is_config``, which a user asked about a file by name.
+    """
+    if source.is_folder or not os.path.isfile(source.shown):
+        return False
+    name = source.name
+    if _NOT_OF_RUNS.match(name) or not is_config(source.shown):
+        return False
+    return not name.endswith(".json") or _NAMED.search(name.removesuffix(".json")) is not None
+
+
+def hydra_configs(folder: Path) -> list[Path]:
+    """Return the configuration that Hydra keeps of a run in a hidden folder."""
+    path = folder / ".hydra" / "config.yaml"
+    return [path] if path.is_file() else []
+
+
 def read_config(path: str) -> Config:
     """Read a configuration.
 
@@ -84,16 +117,45 @@ def read_config(path: str) -> Config:
         held = _json(path, text)
     else:
         held = plain(text, bad)
+    settled = _settled(held)
     keys = _count(held)
+    facts = find_facts(settled, file.name)
+    if file.name == METADATA:
+        facts = host_facts(held, file.name)
     if not keys:
         raise LogError(f"{path}: no settings in it: give a JSON, TOML or key: value file")
     return Config(
         name=file.name,
         source=path,
-        facts=find_facts(held, file.name),
+        facts=facts,
         keys=keys,
         bad=BadLines(count=len(bad), first=tuple(bad[:SHOWN])),
     )
+
+
+def _settled(held: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a configuration really settles of a training.
+
+    W&B puts each value into a table of its own, ``lr: {value: 0.1}``. The configuration of a model
+    says in which format it was stored, not trained. The steps between checkpoints or evaluations
+    count only where it is steps that decide.
+    """
+    made = {
+        k: v["value"] if isinstance(v, Mapping) and "value" in v else v for k, v in held.items()
+    }
+    if {"architectures", "model_type"} & made.keys() and "learning_rate" not in made:
+        made = {_MODEL_WORDS.get(k, k): v for k, v in made.items() if k not in _STORED}
+    if made.get("save_strategy", "steps") != "steps":
+        made.pop("save_steps", None)
+    if made.get("eval_strategy", made.get("evaluation_strategy", "steps")) != "steps":
+        made.pop("eval_steps", None)
+    return made
+
+
+METADATA = "wandb-metadata.json"
+"""What W&B says of the host of a run."""
+_STORED = ("dtype", "torch_dtype", "precision")
+_MODEL_WORDS = {"n_routed_experts": "num_experts", "moe_topk": "top_k"}
 
 
 def _toml(path: str, text: str) -> Mapping[str, Any]:

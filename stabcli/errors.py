@@ -4,6 +4,7 @@
   x LogError                 the log cannot be used
     + UnknownFormat          no reader claims the file
     + NothingThere           a pattern matches nothing, or a folder holds no log
+    + NoLog                  a table or object with neither steps nor anything measured
   x SettingError             a flag or a setting is wrong
   x ReplayError              the checkpoint or the batch cannot be replayed
 """
@@ -25,6 +26,10 @@ class UnknownFormat(LogError):
 
 class NothingThere(LogError):
     """A pattern matches nothing, or a folder holds no log."""
+
+
+class NoLog(LogError):
+    """A table or object with neither steps nor anything measured: in a folder no failure."""
 
 
 class SettingError(StabError):

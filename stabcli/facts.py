@@ -36,7 +36,9 @@ def _known(kind: Kind, meaning: str, names: str) -> Known:
 
 FACTS: Mapping[str, Known] = {
     "gpus": _known(
-        "count", "GPUs in the run", "gpus, world_size, num_gpus, n_gpus, num_devices, gpu_count"
+        "count",
+        "GPUs in the run",
+        "gpus, world_size, num_gpus, n_gpus, num_devices, gpu_count, global_num_gpus",
     ),
     "gpu": _known("text", "GPU model", "gpu, gpu_name, gpu_type, device_name"),
     "parameters": _known(
@@ -62,7 +64,9 @@ FACTS: Mapping[str, Known] = {
         "sequence_length, seq_length, seq_len, max_seq_len, max_seq_length, block_size,"
         "context_length",
     ),
-    "precision": _known("text", "number format", "precision, dtype, mixed_precision"),
+    "precision": _known(
+        "text", "number format", "precision, dtype, mixed_precision, mixed_precision_param"
+    ),
     "peak_lr": _known("number", "highest learning rate", "peak_lr, max_lr, learning_rate, lr"),
     "warmup_steps": _known(
         "whole",
@@ -84,7 +88,7 @@ FACTS: Mapping[str, Known] = {
         "number",
         "gradient norm above which gradients are scaled down; 0 is never",
         "grad_clip, max_grad_norm, clip_grad, gradient_clip_val, clip_grad_norm, grad_norm_clip,"
-        "gradient_clipping, grad_clip_norm, gradient_clip_norm",
+        "gradient_clipping, grad_clip_norm, gradient_clip_norm, max_norm",
     ),
     "weight_decay": _known("number", "weight decay", "weight_decay"),
     "z_loss_weight": _known(
@@ -119,9 +123,10 @@ FACTS: Mapping[str, Known] = {
         "whether the trainer stops by itself at a NaN",
         "stop_on_nonfinite, stop_on_nan, terminate_on_nan, check_for_nan_in_loss_and_grad",
     ),
-    "seed": _known("number", "random seed", "seed, random_seed"),
+    "outcome": _known("text", "how the training ended, in the log's own words", "outcome"),
+    "seed": _known("whole", "random seed", "seed, random_seed"),
     "data_seed": _known(
-        "number",
+        "whole",
         "random seed of the order of the data",
         "data_seed, shuffle_seed, dataset_seed, data_shuffle_seed, sampler_seed",
     ),
@@ -276,11 +281,16 @@ def _value(kind: Kind, value: Any) -> float | int | str | tuple[int, ...] | None
         value = _read(value)
     if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         return None
-    if kind == "count":
-        return int(value) if value >= 1 else None
-    if kind == "whole":
-        return int(value) if value == int(value) else None
-    return value
+    if kind == "number":
+        return value
+    whole = round(value)  # 124.44M is no whole number as a float
+    if abs(value - whole) > _EXACT * max(1.0, value):
+        return None
+    return whole if kind == "whole" or whole >= 1 else None
+
+
+_EXACT = 1e-9
+"""Relative distance from a whole number up to which a float is that number."""
 
 
 def _read(text: str) -> float | None:
@@ -317,8 +327,8 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
 
 
 _TAKES: Mapping[Kind, str] = {
-    "count": "a count such as 512, 7e9 or 4M",
-    "whole": "a count such as 2000, or 0",
+    "count": "a whole number from 1, such as 512, 7e9 or 4M",
+    "whole": "a whole number such as 2000, or 0",
     "number": "a number",
     "text": "a word",
     "flag": "yes, no or a word",

@@ -49,6 +49,24 @@ class BadLines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A line of text that tells of hardware, memory, communication or of how a process ended."""
+
+    kind: str
+    """One of ``stabcli.troubles.KINDS``."""
+    file: str
+    """The file it stands in."""
+    line: int
+    """Its line in that, from 1."""
+    text: str
+    """What it says."""
+    attempt: int | None
+    """Attempt of the row that was logged last before it; None where the file has no rows."""
+    step: Step | None
+    """Step of that row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A column that was not kept, and the non-finite values it held."""
 
@@ -93,6 +111,10 @@ class Run:
     """Lines that could not be used."""
     left_out: tuple[LeftOut, ...] = ()
     """Columns dropped to keep the frame small, with the non-finite values they held."""
+    files: tuple[str, ...] = ()
+    """The files it was read from, as the user would name them, the one that rows cite first."""
+    troubles: tuple[Trouble, ...] = ()
+    """What its text logs, and other text beside them, say of troubles."""
 
     def has(self, *metrics: str) -> bool:
         """Say whether every one of ``metrics`` was logged at least once."""

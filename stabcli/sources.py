@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import BinaryIO, Protocol, cast
 
 from stabcli.errors import LogError
 
@@ -79,6 +79,23 @@ _PACKED: tuple[tuple[bytes, str, Callable[[Path], _Stream]], ...] = (
 )
 """Magic number, name and opener of each kind of compressed file."""
 
+_ARCHIVES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"PK\x03\x04", "a zip archive (or a checkpoint, which is one)"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+    (0, b"\x04\x22\x4d\x18", "an lz4 file"),
+    (0, b"\x1f\x9d", "a file of compress (.Z)"),
+    (257, b"ustar", "a tar archive"),
+)
+"""Place and magic number of what is not unpacked here, and what it is."""
+
+
+def archive(head: bytes) -> str | None:
+    """Return what kind of archive a file is that nothing here unpacks; None for any other."""
+    for place, magic, what in _ARCHIVES:
+        if head.startswith(magic, place):
+            return what
+    return None
+
 
 def open_source(shown: str | Path) -> Source:
     """Make a source of a path, or of standard input for ``-``.
@@ -94,6 +111,8 @@ def open_source(shown: str | Path) -> Source:
     try:
         if path.is_dir():
             return Source(shown=shown, path=path, head=b"")
+        if path.is_fifo():
+            return _piped(shown, path)
         if path.exists() and not path.is_file():
             raise LogError(f"{shown}: neither a file nor a folder: give a log file or -")
         with path.open("rb") as file:
@@ -113,6 +132,44 @@ def open_source(shown: str | Path) -> Source:
     return Source(shown=shown, path=path, head=head)
 
 
+Identity = tuple[int, int]
+"""What makes a file or folder the same, by whatever path: device and number on it."""
+
+
+def identity(path: Path) -> Identity:
+    """Return what a path leads to; of one that leads nowhere, a number of its own."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1, hash(path)
+    return status.st_dev, status.st_ino
+
+
+def in_order(folder: Path) -> list[Path]:
+    """Return what lies in a folder, hidden things apart: by name, and links after all else.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    paths = (p for p in folder.iterdir() if not p.name.startswith("."))
+    return sorted(paths, key=lambda p: (p.is_symlink(), p))
+
+
+def every_file(top: Path) -> list[Path]:
+    """Return the files in a folder and below it, links followed once, hidden ones apart."""
+    found: list[Path] = []
+    folders, seen = [top], {identity(top)}
+    while folders:
+        with contextlib.suppress(OSError):
+            for path in in_order(folders.pop()):
+                if not path.is_dir():
+                    found.append(path)
+                elif identity(path) not in seen:
+                    seen.add(identity(path))
+                    folders.append(path)
+    return found
+
+
 def _temporary() -> Path:
     handle, name = tempfile.mkstemp(prefix="stabcli-")
     os.close(handle)
@@ -121,13 +178,23 @@ def _temporary() -> Path:
 
 
 def _standard_input() -> Source:
+    return _kept("-", sys.stdin.buffer, "standard input is empty: pipe a log into it")
+
+
+def _piped(shown: str, pipe: Path) -> Source:
+    """Read a named pipe, ``/dev/stdin`` or what a shell puts for ``<(command)``, to its end."""
+    with pipe.open("rb") as stream:
+        return _kept(shown, stream, "nothing came through this pipe: write a log into it")
+
+
+def _kept(shown: str, stream: BinaryIO, empty: str) -> Source:
     path = _temporary()
     with path.open("wb") as out:
-        shutil.copyfileobj(sys.stdin.buffer, out, _BLOCK)
+        shutil.copyfileobj(stream, out, _BLOCK)
     if not path.stat().st_size:
-        raise LogError("-: standard input is empty: pipe a log into it")
+        raise LogError(f"{shown}: {empty}")
     inner = open_source(path)
-    return Source(shown="-", path=inner.path, head=inner.head, notes=inner.notes)
+    return Source(shown=shown, path=inner.path, head=inner.head, notes=inner.notes)
 
 
 def _unpacked(shown: str, path: Path, kind: str, opener: Callable[[Path], _Stream]) -> Source:

@@ -1,10 +1,13 @@
 """Causes: what the evidence supports, how far, and what it never supports."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stabcli.causes import CAUSES, STANDINGS
 from stabcli.diagnosis import diagnose
+from stabcli.run import Trouble
 from tests.rules.runs import healthy, make_run
 
 
@@ -99,3 +102,23 @@ def test_the_surest_comes_first_and_each_once():
         order = [(STANDINGS.index(c.standing), CAUSES.index(c.name)) for c in told]
         assert order == sorted(order)
         assert len({c.name for c in told}) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "attempt", "told"),
+    [
+        ("gpu-fault", 1990, 0, True),
+        ("gpu-fault", 1500, 0, False),
+        ("gpu-fault", 2900, 0, False),
+        ("gpu-fault", None, None, False),
+        ("gpu-fault", 1990, 1, False),
+        ("out-of-memory", 1990, 0, False),
+        ("communication", 1990, 0, False),
+    ],
+)
+def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, step, attempt, told):
+    """Shortly before, in the same attempt, and of a kind that changes numbers."""
+    trouble = Trouble(kind=kind, file="a/train.log", line=12, text="x", attempt=attempt, step=step)
+    found = causes(replace(make_run(**spiked()), troubles=(trouble,)))
+
+    assert found.get("hardware-fault") == ("supported" if told else None)

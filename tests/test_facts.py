@@ -64,3 +64,13 @@ def test_a_flag_may_be_a_word_and_zero_a_count():
     assert given_fact("deterministic", "true", "--fact")[1].value == "yes"
     with pytest.raises(SettingError, match="or 0"):
         given_fact("warmup_steps", "1.5", "--fact")
+
+
+@pytest.mark.parametrize("value", ["1.5", 2.25, "0.5"])
+def test_a_count_that_is_not_whole_is_refused_not_cut(value):
+    """``--gpus 1.5`` is a mistake; ``124.44M`` is not, though no float holds it."""
+    with pytest.raises(SettingError, match=r"--gpus: takes a whole number from 1"):
+        given_fact("gpus", value, "--gpus")
+    assert find_facts({"num_gpus": value}, "config") == {}
+    assert given_fact("parameters", "124.44M", "--params")[1].value == 124_440_000
+    assert given_fact("gpus", "512.0", "--gpus")[1].value == 512

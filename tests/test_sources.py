@@ -4,12 +4,17 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import sys
+import tarfile
+import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from stabcli.errors import LogError
+from stabcli.errors import LogError, UnknownFormat
+from stabcli.readers import read_runs
 from stabcli.sources import open_source
 
 if sys.version_info >= (3, 14):
@@ -101,3 +106,42 @@ def test_folders_are_sources(tmp_path):
     assert source.is_folder
     assert source.head == b""
     assert source.path == Path(tmp_path)
+
+
+def test_a_named_pipe_is_read_to_its_end(tmp_path):
+    """What a shell puts for ``<(zcat log.gz)``, and ``/dev/stdin`` behind a pipe; packed or not."""
+    for content in (TEXT, gzip.compress(TEXT)):
+        pipe = tmp_path / f"pipe{len(content)}"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+        writer.start()
+        source = open_source(pipe)
+        writer.join()
+
+        assert (source.shown, source.path.read_bytes()) == (str(pipe), TEXT)
+
+
+def test_an_empty_pipe_says_so(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"",))
+    writer.start()
+    with pytest.raises(LogError, match="nothing came through this pipe: write a log into it"):
+        open_source(pipe)
+    writer.join()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_archives_are_refused_with_the_remedy(tmp_path, kind):
+    """Which of several files in one is the log is not guessed."""
+    log = tmp_path / "log.jsonl"
+    log.write_bytes(TEXT)
+    path = tmp_path / f"logs.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as out:
+            out.write(log, "log.jsonl")
+    else:
+        with tarfile.open(path, "w:gz" if kind == "tar.gz" else "w") as out:
+            out.add(log, "log.jsonl")
+    with pytest.raises(UnknownFormat, match=r"archive.*unpack it and give the log in it"):
+        read_runs([str(path)])

@@ -17,6 +17,7 @@ from stabcli.errors import LogError, NothingThere, SettingError, UnknownFormat
 
 if TYPE_CHECKING:
     from stabcli.assembly import Options
+    from stabcli.joining import Gathered
     from stabcli.run import Fact, Run
     from stabcli.settings import Settings
 
@@ -45,6 +46,8 @@ class Asked:
     assignments: tuple[str, ...]
     facts: tuple[tuple[str, str, str], ...]
     """Fact, value and the flag that gave it."""
+    join: bool = True
+    """Whether files that belong to one run become one run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,9 @@ def _shared(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Anything else known of the run; repeatable."),
     ] = None,
+    no_join: Annotated[
+        bool, typer.Option("--no-join", help="Keep the files of one run apart.")
+    ] = False,
 ) -> Asked:
     flags = {
         "gpus": gpus,
@@ -139,6 +145,7 @@ def _shared(
         only=tuple(rule or ()),
         assignments=tuple(set_ or ()),
         facts=tuple(given),
+        join=not no_join,
     )
 
 
@@ -175,7 +182,9 @@ def settings() -> Settings:
     return load(Path.cwd(), os.environ, FACTS)
 
 
-def read(asked: Asked, chosen: Settings, *, allow_empty: bool = False) -> Read:
+def read(
+    asked: Asked, chosen: Settings, *, allow_empty: bool = False, together: bool = True
+) -> Read:
     """Read every log; one that cannot be read does not keep the others from being read.
 
     Args:
@@ -183,11 +192,12 @@ def read(asked: Asked, chosen: Settings, *, allow_empty: bool = False) -> Read:
         chosen: The settings.
         allow_empty: Whether a pattern that matches nothing, or a folder without logs, is no
             failure.
+        together: Whether logs that were given apart may turn out to be one run.
 
     Raises:
         SettingError: A flag or a setting is wrong.
     """
-    from stabcli.readers import expand, read_runs, readers
+    from stabcli.readers import expand, gather, readers, settle
     from stabcli.settings import suggestion
 
     reader = asked.reader or chosen.word("reader")
@@ -195,26 +205,37 @@ def read(asked: Asked, chosen: Settings, *, allow_empty: bool = False) -> Read:
     if reader is not None and reader not in names:
         raise SettingError(f"--reader {reader}: no such reader: {suggestion(reader, names)}")
     options = _options(asked, chosen)
-    runs: list[Run] = []
+    gathered: list[Gathered] = []
     failed: list[str] = []
-    left_out: list[str] = []
     empty: list[str] = []
     for log in asked.logs:
         try:
             for path in expand(log):
                 try:
-                    found, unread = read_runs([path], options=options, format_name=reader)
-                    runs += found
-                    for line in unread:
-                        (left_out if isinstance(line, UnknownFormat) else failed).append(str(line))
-                    if not found and all(isinstance(line, UnknownFormat) for line in unread):
-                        raise NothingThere(f"{path}: no log in this folder: check the path")
-                except NothingThere as error:
-                    (empty if allow_empty else failed).append(str(error))
+                    found = gather(path, options=options, format_name=reader)
+                    if not (found.runs or found.failed or found.configs == [path]):
+                        empty.append(f"{path}: no log in this folder: check the path")
+                    gathered.append(found)
                 except LogError as error:
                     failed.append(str(error))
         except NothingThere as error:
-            (empty if allow_empty else failed).append(str(error))
+            empty.append(str(error))
+    if together and gathered:
+        for more in gathered[1:]:
+            gathered[0].add(more)
+        del gathered[1:]
+    runs: list[Run] = []
+    left_out: list[str] = []
+    for found in gathered:
+        settled, unread = settle(found, options=options, join=asked.join)
+        runs += settled
+        for line in unread:
+            (left_out if isinstance(line, UnknownFormat) else failed).append(str(line))
+    if not runs and not failed and not empty:
+        failed.append(f"{asked.logs[0]}: a configuration and no log: stabcli audit takes it alone")
+    if not allow_empty:
+        failed += empty
+        empty = []
     return Read(
         runs=tuple(runs), failed=tuple(failed), left_out=tuple(left_out), empty=tuple(empty)
     )

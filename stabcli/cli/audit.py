@@ -39,6 +39,7 @@ def audit(
     from stabcli.diagnosis import diagnose
     from stabcli.errors import LogError
     from stabcli.readers import expand
+    from stabcli.report._words import few
     from stabcli.techniques import KINDS
 
     choose("--format", format_, FORMATS)
@@ -65,7 +66,7 @@ def audit(
                 continue
             found = read(replace(asked, logs=(path,)), chosen)
             failed += found.failed
-            remarks += found.left_out
+            remarks += few(found.left_out)
             for run in found.runs:
                 known = replace(run, facts={**run.facts, **beside, **flags})
                 looked = diagnose(known, presets=how.presets, only=how.only, settings=how.settings)

@@ -41,13 +41,14 @@ def compare(
     from stabcli.cli import CANNOT_JUDGE, FINE
     from stabcli.comparison import compare as put_side_by_side
     from stabcli.diagnosis import diagnose
+    from stabcli.report._words import few
 
     choose("--format", format_, FORMATS)
     steps = _steps(at)
     chosen = settings()
     how = analysis(asked, chosen)
-    found = read(asked, chosen)
-    for line in (*found.failed, *found.left_out):
+    found = read(asked, chosen, together=False)
+    for line in (*found.failed, *few(found.left_out)):
         complain(line)
     if len(found.runs) < 2:
         if not found.failed:

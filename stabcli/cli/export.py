@@ -24,12 +24,13 @@ def export(
 ) -> int:
     """Write a log as one table, in canonical names and units."""
     from stabcli.cli import CANNOT_JUDGE, FINE
+    from stabcli.report._words import few
 
     if output.suffix not in ENDINGS:
         raise SettingError(f"{output}: unknown ending: one of {', '.join(ENDINGS)}")
     new_file(output, force=force)
     found = read(asked, settings())
-    for line in (*found.failed, *found.left_out):
+    for line in (*found.failed, *few(found.left_out)):
         complain(line)
     if not found.runs:
         return CANNOT_JUDGE

@@ -11,7 +11,7 @@ from stabcli.observed import peak_rate, warm_up
 from stabcli.run import Fact
 
 NOT_SETTINGS = ("checkpoints", "gpu_price", "target_mfu", "peak_tflops", "flops_convention",
-                "gpu_hours_per_trillion", "mfu", "checkpoint_seconds")  # fmt: skip
+                "gpu_hours_per_trillion", "mfu", "checkpoint_seconds", "outcome")  # fmt: skip
 """Facts that say nothing of how a run was trained."""
 NOT_RECIPE = ("gpus", "gpu", "checkpoint_every", "total_steps", "eval_every", "eval_strategy",
               "stop_on_nonfinite", "seed", "data_seed", "deterministic")  # fmt: skip

@@ -6,7 +6,15 @@ stop at the first damaged record.
 
 from stabcli.eventfile.contents import Damage, EventFile, Scalars
 from stabcli.eventfile.decode import read_events
-from stabcli.eventfile.folders import HELD_OUT, TRAINING, Plan, is_event_name, plans, single
+from stabcli.eventfile.folders import (
+    HELD_OUT,
+    TRAINING,
+    Plan,
+    event_files,
+    is_event_name,
+    plans,
+    single,
+)
 from stabcli.eventfile.framing import starts_like_events
 from stabcli.eventfile.rows import Stream, Table, build
 
@@ -20,6 +28,7 @@ __all__ = [
     "Stream",
     "Table",
     "build",
+    "event_files",
     "is_event_name",
     "plans",
     "read_events",

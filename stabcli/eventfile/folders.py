@@ -131,17 +131,8 @@ def is_event_name(name: str) -> bool:
 
 def plans(top: Path) -> Iterator[Plan]:
     """Yield the runs in a folder and the folders below it; what cannot be read is noted."""
-    tree: dict[Path, list[Path]] = {}
-    left: list[str] = []
-    seen = {os.path.realpath(top)}
-    for walked, inner, names in os.walk(top, followlinks=True):
-        folders = {n: os.path.realpath(Path(walked, n)) for n in sorted(inner) if n[0] != "."}
-        inner[:] = [n for n, real in folders.items() if real not in seen]
-        seen.update(folders.values())
-        shown = sorted(Path(walked, n) for n in names if not n.startswith("."))
-        tree[Path(walked)] = [path for path in shown if is_event_name(path.name)]
-        left += [str(p.relative_to(top)) for p in shown if not is_event_name(p.name)]
-    notes = [f"left out, no event files: {_listed(left)}"] if left else []
+    tree = event_files(top)
+    notes: list[str] = []
     done: set[Path] = set()
     found: Plan | None = None
     for folder in tree:
@@ -159,9 +150,16 @@ def plans(top: Path) -> Iterator[Plan]:
         yield found
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def event_files(top: Path) -> dict[Path, list[Path]]:
+    """Return the event files in a folder and in each of the folders below it, each folder once."""
+    tree: dict[Path, list[Path]] = {}
+    seen = {os.path.realpath(top)}
+    for walked, inner, names in os.walk(top, followlinks=True):
+        folders = {n: os.path.realpath(Path(walked, n)) for n in sorted(inner) if n[0] != "."}
+        inner[:] = [n for n, real in folders.items() if real not in seen]
+        seen.update(folders.values())
+        tree[Path(walked)] = sorted(Path(walked, n) for n in names if is_event_name(n))
+    return tree
 
 
 def _family(

@@ -10,19 +10,64 @@ from __future__ import annotations
 import glob
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stabcli.assembly import Options, Reading, assemble
-from stabcli.errors import LogError, NothingThere, UnknownFormat
+from stabcli.configs import hydra_configs, is_configuration
+from stabcli.errors import LogError, NoLog, NothingThere, UnknownFormat
+from stabcli.joining import (
+    NOT_LOGS,
+    Gathered,
+    LeftOut,
+    bannered,
+    configured,
+    joined,
+    listed,
+    saved_on_disk,
+    troubled,
+)
 from stabcli.registry import Registry
 from stabcli.run import Run
-from stabcli.sources import Source, open_source
+from stabcli.sources import (
+    Identity,
+    Source,
+    archive,
+    every_file,
+    identity,
+    in_order,
+    open_source,
+)
 
 Matches = Callable[[Source], bool]
 Read = Callable[[Source], Iterator[Reading]]
+Takes = Callable[[Path], Iterable[Path]]
 
+MOST_FILES = 20_000
+"""Files of one folder, and all below it, that are looked into."""
+DEEPEST = 32
+"""Folders within folders that are looked into."""
+_CODE = frozenset(
+    [
+        ".py",
+        ".pyc",
+        ".sh",
+        ".c",
+        ".h",
+        ".cc",
+        ".cpp",
+        ".cu",
+        ".cuh",
+        ".rs",
+        ".go",
+        ".js",
+        ".ts",
+        ".css",
+        ".html",
+    ]
+)
+"""Endings of files that no trainer logs into; trackers keep whole projects of them beside a run."""
 BAD_SHOWN = 5
 """Bad lines that a reader keeps with number and reason; the rest are only counted."""
 
@@ -37,6 +82,8 @@ class Reader:
     """Says from the head of a file, or from the names in a folder, whether a source is its own."""
     writes: str
     """What writes such logs, for the table of formats."""
+    takes: Takes | None = None
+    """Files of a folder that ``matches`` claims which are read with it; None is all below it."""
 
     @property
     def name(self) -> str:
@@ -57,18 +104,22 @@ class Reader:
 readers: Registry[Reader] = Registry(__name__, "reader")
 
 
-def reader(matches: Matches, *, writes: str) -> Callable[[Read], Read]:
+def reader(matches: Matches, *, writes: str, takes: Takes | None = None) -> Callable[[Read], Read]:
     """Register the function below as the reader of the sources that ``matches`` claims."""
 
     def register(read: Read) -> Read:
-        readers.add(Reader(read, matches, writes))
+        readers.add(Reader(read, matches, writes, takes))
         return read
 
     return register
 
 
 def read_runs(
-    logs: list[str], *, options: Options | None = None, format_name: str | None = None
+    logs: Sequence[str],
+    *,
+    options: Options | None = None,
+    format_name: str | None = None,
+    join: bool = True,
 ) -> tuple[list[Run], list[LogError]]:
     """Read every run of every log.
 
@@ -76,6 +127,7 @@ def read_runs(
         logs: Files, folders, glob patterns, or ``-`` for standard input.
         options: What the user decided about names and facts.
         format_name: The reader to use, where the user chose one.
+        join: Whether files that belong to one run become one run (``stabcli.joining``).
 
     Returns:
         The runs in the order given, and an error for whatever was left unread in folders:
@@ -86,17 +138,53 @@ def read_runs(
             nothing.
         UnknownFormat: No reader claims a log.
     """
+    found = Gathered()
+    for path in (path for log in logs for path in expand(log)):
+        found.add(gather(path, options=options, format_name=format_name))
+    return settle(found, options=options, join=join)
+
+
+def settle(
+    found: Gathered, *, options: Options | None = None, join: bool = True
+) -> tuple[list[Run], list[LogError]]:
+    """Join what belongs to one run, and give runs the configurations beside them.
+
+    Returns:
+        The runs, and an error for whatever was left unread, as of ``read_runs``.
+    """
+    runs = joined(found.runs) if join else list(found.runs)
+    given = frozenset(options.facts) if options else frozenset[str]()
+    runs = saved_on_disk(bannered(runs), found.folders)
+    runs, unused = configured(runs, found.configs, given)
+    runs, silent = troubled(runs, found.texts)
+    left = [*found.left, *unused, *silent]
+    return runs, [*found.failed, *(UnknownFormat(line) for line in listed(left))]
+
+
+def gather(
+    path: str, *, options: Options | None = None, format_name: str | None = None
+) -> Gathered:
+    """Read one path as it is, before anything is joined.
+
+    Raises:
+        LogError: The path cannot be read, or more than one reader claims it.
+        UnknownFormat: No reader claims it.
+    """
     options = options or Options()
-    runs: list[Run] = []
-    unread: list[LogError] = []
-    for shown in (path for log in logs for path in expand(log)):
-        source = open_source(shown)
-        chosen = _choose(source, format_name)
-        if chosen is None:
-            runs += _read_folder(source, options, unread)
-        else:
-            runs += _read(source, chosen, options, unread)
-    return runs, unread
+    source = open_source(path)
+    found = Gathered()
+    if source.is_folder and format_name is None:
+        found.folders.append(source.shown)
+        Walk(options, found).folder(source, "", "")
+    elif format_name is None and is_configuration(source):
+        found.configs.append(source.shown)
+    else:
+        found.runs += _read(source, _choose(source, format_name), options, found.failed)
+        if source.is_folder and (takes := readers[format_name or ""].takes) is not None:
+            known = {identity(p) for p in takes(source.path)}
+            others = (p for p in every_file(source.path) if identity(p) not in known)
+            found.left += [LeftOut(p, f"not for --reader {format_name}") for p in others]
+    return found
 
 
 def expand(log: str) -> list[str]:
@@ -113,18 +201,23 @@ def expand(log: str) -> list[str]:
     return paths
 
 
-def _choose(source: Source, format_name: str | None) -> Reader | None:
-    """Return the one reader that claims the source; None for a folder nobody claims as a whole."""
+_OF_LINES = frozenset({"jsonl", "csv", "generic-text"})
+"""Readers that may take the lines in an archive that is not compressed for a log."""
+
+
+def _choose(source: Source, format_name: str | None) -> Reader:
+    """Return the one reader that claims the source."""
     if format_name is not None:
         return readers[format_name]
     claimed = [r for r in readers if r.matches(source)]
+    packed = archive(source.head)
+    if packed is not None and {r.name for r in claimed} <= _OF_LINES:
+        raise UnknownFormat(f"{source.shown}: {packed}: unpack it and give the log in it")
     if len(claimed) == 1:
         return claimed[0]
     if claimed:
         names = " and ".join(r.name for r in claimed)
         raise LogError(f"{source.shown}: {names} both claim it: choose one with --reader")
-    if source.is_folder:
-        return None
     known = ", ".join(r.name for r in readers)
     binary = b"\0" in source.head and not source.head.startswith((b"\xff\xfe", b"\xfe\xff"))
     what = "a binary file that" if binary else "a format that"
@@ -148,37 +241,137 @@ def _read(source: Source, chosen: Reader, options: Options, unread: list[LogErro
     raise LogError(f"{source.shown}: {chosen.name} found no logged step in it: check the file")
 
 
-def _read_folder(
-    source: Source, options: Options, unread: list[LogError], above: frozenset[Path] = frozenset()
-) -> list[Run]:
-    """Read what lies in a folder, going down to the first level that a reader claims."""
-    above |= {source.path.resolve()}
-    runs: list[Run] = []
-    skipped: list[str] = []
-    try:
-        paths = sorted(p for p in source.path.iterdir() if not p.name.startswith("."))
-    except OSError as error:
-        raise LogError(f"{source.shown}: cannot be listed: {error.strerror}") from error
-    for path in paths:
+class Walk:
+    """A walk through a folder and all below it: each file is read once, or named as left out."""
+
+    def __init__(self, options: Options, found: Gathered) -> None:
+        self.options = options
+        self.found = found
+        self.seen: set[Identity] = set()
+        """Folders that were walked, and files that were read or that a reader took."""
+        self.files = 0
+
+    def folder(self, source: Source, above: str, prefix: str, depth: int = 0) -> None:
+        """Read a folder.
+
+        Args:
+            source: The folder.
+            above: What stands before the name of a run that the folder as a whole is.
+            prefix: What stands before the name of a run that one of its files is.
+            depth: How many folders lie above it in this walk.
+
+        Raises:
+            LogError: It cannot be listed.
+        """
+        self.seen.add(identity(source.path))
         try:
-            inner = open_source(path)
-            chosen = _choose(inner, None)
-            if chosen is not None:
-                runs += _read(inner, chosen, options, unread)
-            elif path.resolve() not in above:  # else a link back to a folder we are in
-                runs += _named(_read_folder(inner, options, unread, above), path.name)
+            paths = in_order(source.path)
+        except OSError as error:
+            raise LogError(f"{source.shown}: cannot be listed: {error.strerror}") from error
+        if not paths:
+            self.found.left.append(LeftOut(source.path, "an empty folder"))
+        before = len(self.found.runs)
+        barren = self._claimed(source, above)
+        self.found.configs += [str(p) for p in hydra_configs(source.path)]
+        for path in paths:
+            try:
+                self._entry(path, prefix, depth)
+            except LogError as error:
+                self.found.failed.append(error)
+            except OSError as error:  # it was there a moment ago, or may not be looked at
+                why = f"{path}: cannot be read: {error.strerror or error}: check its permissions"
+                self.found.failed.append(LogError(why))
+        if len(self.found.runs) > before:
+            reasons = (str(error).partition(": ")[2] for error in barren)
+            self.found.left += [LeftOut(source.path, why) for why in reasons]
+        else:
+            self.found.failed += barren
+
+    def _claimed(self, source: Source, above: str) -> list[LogError]:
+        """Let the readers that know the folder read what is theirs; return their complaints."""
+        barren: list[LogError] = []
+        for one in (r for r in readers if _knows(r, source)):
+            paths = one.takes(source.path) if one.takes else every_file(source.path)
+            theirs = {identity(p) for p in paths if p.exists()}
+            if theirs & self.seen:
+                continue  # read from a folder above
+            self.seen |= theirs
+            self.files += len(theirs)
+            try:
+                runs = _read(source, one, self.options, self.found.failed)
+            except LogError as error:
+                barren.append(error)
+            else:
+                self.found.runs += named(runs, above)
+        return barren
+
+    def _entry(self, path: Path, prefix: str, depth: int) -> None:
+        left = self.found.left
+        if path.is_symlink() and not path.exists():
+            left.append(LeftOut(path, "a link to nothing"))
+            return
+        if identity(path) in self.seen:
+            if path.is_symlink():
+                left.append(LeftOut(path, "links to what was read"))
+            return
+        if path.is_dir():
+            if depth >= DEEPEST:
+                raise LogError(f"{path}: {DEEPEST} folders deep: give this folder by itself")
+            self.folder(open_source(path), prefix, f"{prefix}{path.name}/", depth + 1)
+            return
+        self.seen.add(identity(path))
+        self.files += 1
+        if self.files > MOST_FILES:
+            if self.files == MOST_FILES + 1:
+                raise LogError(
+                    f"{path}: the {self.files:,}th file in one folder, and none is read after"
+                    f" {MOST_FILES:,}: give the folders of the runs"
+                )
+            return
+        if not path.is_file():
+            left.append(LeftOut(path, "a pipe or a device"))
+            return
+        if path.suffix in _CODE:
+            left.append(LeftOut(path, "source code"))
+            return
+        if path.stat().st_size == 0:
+            left.append(LeftOut(path, "empty"))
+            return
+        source = open_source(path)
+        if is_configuration(source):
+            self.found.configs.append(source.shown)
+            return
+        try:
+            runs = _read(source, _choose(source, None), self.options, self.found.failed)
         except UnknownFormat:
-            skipped.append(path.name)
+            if is_text(source.head):
+                self.found.texts.append(source.shown)
+            else:
+                left.append(LeftOut(path, NOT_LOGS))
         except LogError as error:
-            unread.append(error)
-    if skipped:
-        left_out = f"{source.shown}: not logs, left out: {', '.join(skipped)}"
-        unread.append(UnknownFormat(left_out))
-    return runs
+            if not (isinstance(error, NoLog) or source.name.endswith(".json")):
+                raise
+            left.append(LeftOut(path, f"no log ({_reason(error, source)})"))
+        else:
+            self.found.runs += named(runs, prefix)
 
 
-def _named(runs: list[Run], folder: str) -> list[Run]:
-    return [replace(r, name=f"{folder}/{r.name}") for r in runs]
+def _knows(one: Reader, folder: Source) -> bool:
+    """Say whether a reader claims a folder; not where it may not look into it."""
+    try:
+        return one.matches(folder)
+    except OSError:
+        return False
+
+
+def _reason(error: LogError, source: Source) -> str:
+    """Return what is wrong, without where and what to do."""
+    return str(error).removeprefix(f"{source.shown}: ").partition(": ")[0]
+
+
+def named(runs: list[Run], prefix: str) -> list[Run]:
+    """Return runs with a prefix before their names."""
+    return [replace(run, name=prefix + run.name) for run in runs]
 
 
 def is_text(head: bytes) -> bool:

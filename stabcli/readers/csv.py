@@ -48,7 +48,16 @@ def matches(source: Source) -> bool:
     return header is not None and not is_aim(header.names)
 
 
-@reader(matches, writes="Lightning, DeepSpeed, AlgoPerf, W&B and TensorBoard exports, own loops")
+def takes(folder: Path) -> list[Path]:
+    """Return the files of DeepSpeed's csv_monitor."""
+    return _monitor_files(folder)
+
+
+@reader(
+    matches,
+    writes="Lightning, DeepSpeed, AlgoPerf, W&B and TensorBoard exports, own loops",
+    takes=takes,
+)
 def csv(source: Source) -> Iterator[Reading]:
     """Read a table with a header line, its columns parted by commas, semicolons or tabs.
 
@@ -302,4 +311,5 @@ def _monitor(source: Source) -> Reading:
         raise LogError(f"{source.shown}: no row in any of its csv files: check the folder")
     notes.append(f"line numbers are as in {parts[0][FILE][0]}, as far as it has the step")
     joined = pl.concat(parts, how="diagonal").sort(PART, "step", maintain_order=True)
-    return Reading(name=source.name, table=joined, notes=tuple(notes), bad=_bad(bad))
+    files = tuple(source.path / name for name in joined[FILE].unique(maintain_order=True))
+    return Reading(name=source.name, table=joined, notes=tuple(notes), bad=_bad(bad), files=files)

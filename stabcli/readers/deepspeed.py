@@ -9,8 +9,10 @@ import polars as pl
 
 from stabcli.assembly import Reading
 from stabcli.readers import reader
+from stabcli.run import Fact
 from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import DOTTED, FLAGS
 
 _NUMBER = r"[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|nan|inf)"
@@ -25,6 +27,19 @@ def _finish(frame: pl.DataFrame, _: list[str]) -> pl.DataFrame:
     more = np.diff(skipped[logged], prepend=0.0)
     skipped[logged] = np.where(more < 0, skipped[logged], more)  # less than before: started anew
     return frame.with_columns(pl.Series("skipped", skipped).fill_nan(None))
+
+
+def _facts(config: Config) -> dict[str, Fact]:
+    """Read what DeepSpeed's dump of its configuration calls by names of its own."""
+    facts: dict[str, Fact] = {}
+    for key, word in (("bfloat16_enabled", "bf16"), ("fp16_enabled", "fp16")):
+        value, line = config.get(key, [("", 0)])[0]
+        if value == "True":
+            facts["precision"] = Fact(value=word, source=f"line {line}, {key}")
+    size, line = config.get("train_batch_size", [("", 0)])[0]
+    if size.isdigit():
+        facts["batch_sequences"] = Fact(value=int(size), source=f"line {line}, train_batch_size")
+    return facts
 
 
 GRAMMAR = known(
@@ -72,6 +87,7 @@ GRAMMAR = known(
             "objective_loss": "Actor Loss",
         },
         finish=_finish,
+        facts=_facts,
         tier=1,
     )
 )

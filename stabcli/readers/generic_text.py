@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import polars as pl
+
 from stabcli.assembly import Reading
 from stabcli.readers import reader
 from stabcli.sources import Source
+from stabcli.stepping import steps_of_epochs
 from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
 
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
@@ -42,6 +46,18 @@ GRAMMAR = known(
         tier=2,
     )
 )
+_STEP_WORD = r"(?i:\b(?:step|iter|iteration|update|batch)s?\b)"
+"""Stands in no line that is one of a whole epoch."""
+
+
+def _epochs(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
+    """Take epochs as steps, where they can be."""
+    if "epoch" not in frame.columns:
+        return frame
+    steps = steps_of_epochs(frame["epoch"], "epoch", notes)
+    return frame if steps is None else frame.with_columns(steps.alias("step"))
+
+
 TABLE = known(
     Grammar(
         name="generic-text, table",
@@ -58,9 +74,37 @@ TABLE = known(
 """Two columns and nothing else: such lines alone say little, so that all must be like that."""
 
 
+_EPOCH = (
+    r"(?i:\bepochs?\b)[ \t]*[:=#]?[ \t]*[\[(]?(?P<epoch>\d+(?:\.\d+)?)"
+    r"(?:[ \t]*/[ \t]*\d+)?(?![\w.])"
+)
+EPOCHS = known(
+    Grammar(
+        name="generic-text, epochs",
+        lines=tuple(
+            Line(
+                mark=mark,
+                pattern=rf"^(?!\s*[\[{{]?\")(?!.*{_STEP_WORD})(?=.*?{_EPOCH})"
+                rf"(?=.*(?i:\bloss|_loss|/loss)\W{{1,4}}(?:{_NUMBER}))",
+                pair=_PAIR,
+                without=frozenset({"epoch", "Epoch", "EPOCH", "epochs", "Epochs"}),
+                step="bar",
+                share=0.05,
+            )
+            for mark in ("loss", "Loss", "LOSS")
+        ),
+        says=(FLAGS, NVIDIA_SMI),
+        steps=_epochs,
+        facts=gpus_of,
+        tier=3,
+    )
+)
+"""Lines of a loop that counts epochs and nothing else."""
+
+
 def matches(source: Source) -> bool:
     """Claim a text log with a step and a loss in many lines, if no framework's reader claims it."""
-    return claims(source, GRAMMAR) or claims(source, TABLE)
+    return any(claims(source, grammar) for grammar in (GRAMMAR, TABLE, EPOCHS))
 
 
 @reader(matches, writes="loops that nobody knows, with a step and a loss in a line")
@@ -71,11 +115,12 @@ def generic_text(source: Source) -> Iterator[Reading]:
     logs share are understood. A file of two columns of numbers is taken as step and loss.
     """
     columns = claims(source, TABLE)
+    epochs = not columns and claims(source, EPOCHS)
     what = (
         "two columns of numbers were taken as step and loss"
         if columns
-        else "no reader knows this format: lines with a step and a loss were taken,"
-        " and the values named in them"
+        else f"no reader knows this format: lines with {'an epoch' if epochs else 'a step'} and a"
+        " loss were taken, and the values named in them"
     )
-    for reading in readings(source, TABLE if columns else GRAMMAR):
+    for reading in readings(source, TABLE if columns else EPOCHS if epochs else GRAMMAR):
         yield replace(reading, notes=(what, *reading.notes))

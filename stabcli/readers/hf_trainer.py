@@ -66,7 +66,16 @@ def matches(source: Source) -> bool:
     return _HISTORY.search(source.head.decode("utf-8", "replace")) is not None
 
 
-@reader(matches, writes="transformers' Trainer, TRL, axolotl, unsloth: trainer_state.json")
+def takes(folder: Path) -> list[Path]:
+    """Return the states in a folder and in its checkpoints."""
+    return _states(folder)
+
+
+@reader(
+    matches,
+    writes="transformers' Trainer, TRL, axolotl, unsloth: trainer_state.json",
+    takes=takes,
+)
 def hf_trainer(source: Source) -> Iterator[Reading]:
     """Read the log history of a Trainer's state, from a file, a checkpoint or an output folder.
 
@@ -93,6 +102,7 @@ def hf_trainer(source: Source) -> Iterator[Reading]:
         facts=_facts(state.rest, beside, rows, notes),
         notes=tuple(notes),
         bad=BadLines(count=len(state.bad), first=tuple(state.bad[:BAD_SHOWN])),
+        files=(path,) if source.is_folder else (),
     )
 
 

@@ -8,8 +8,10 @@ import polars as pl
 
 from stabcli.assembly import Reading
 from stabcli.readers import reader
+from stabcli.run import Fact
 from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, Says, claims, known, readings
+from stabcli.textlog.grammar import Config
 
 _NUMBER = r"[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?|nan|inf)"
 _TIME = "time of a micro-batch"
@@ -30,6 +32,16 @@ def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         if (train["iter"] == train["step"]).all():
             return frame.rename({_TIME: "iter time"})
     return frame
+
+
+def _facts(config: Config) -> dict[str, Fact]:
+    """Multiply the devices of a node with the nodes, of which there is one where none is told of."""
+    devices = config.get("devices")
+    if not devices:
+        return {}
+    nodes = config.get("num_nodes", [("1", devices[0][1])])[0]
+    source = f"line {devices[0][1]}, devices x num_nodes"
+    return {"gpus": Fact(value=int(devices[0][0]) * int(nodes[0]), source=source)}
 
 
 GRAMMAR = known(
@@ -57,10 +69,13 @@ GRAMMAR = known(
         says=(
             Says(mark="otal parameters", pattern=r"[Tt]otal parameters: (?P<parameters>[\d,]+)"),
             Says(mark="Seed set to", pattern=r"Seed set to (?P<seed>\d+)"),
+            Says(mark="'devices'", pattern=r"'devices': (?P<devices>\d+)"),
+            Says(mark="'num_nodes'", pattern=r"'num_nodes': (?P<num_nodes>\d+)"),
             Says(mark="aving checkpoint", pattern=r"aving checkpoint to .*?step-0*(?P<saved>\d+)"),
         ),
         names={"val_loss": "val loss"},
         finish=_finish,
+        facts=_facts,
     )
 )
 

@@ -114,6 +114,16 @@ def _facts(config: Config) -> dict[str, Fact]:
     if size[0].isdigit() and length[0].isdigit() and rampup == "None":
         source = f"lines {size[1]} and {length[1]}, global_batch_size x seq_length"
         facts["tokens_per_step"] = Fact(value=int(size[0]) * int(length[0]), source=source)
+    samples, rows = (
+        config.get(k, [("", 0)])[0] for k in ("lr_warmup_samples", "global_batch_size")
+    )
+    if samples[0].isdigit() and int(samples[0]) and rows[0].isdigit() and rampup == "None":
+        source = f"lines {samples[1]} and {rows[1]}, lr_warmup_samples / global_batch_size"
+        facts["warmup_steps"] = Fact(value=-(-int(samples[0]) // int(rows[0])), source=source)
+    neox = config.get("train_batch_size", [("", 0)])[0]
+    if neox[0].isdigit() and length[0].isdigit() and not size[0]:
+        source = f"lines {neox[1]} and {length[1]}, train_batch_size x seq_length"
+        facts["tokens_per_step"] = Fact(value=int(neox[0]) * int(length[0]), source=source)
     return facts
 
 
@@ -162,6 +172,7 @@ GRAMMAR = known(
                 pattern=r"number of parameters on .*rank (?P<shard>\([\d, ]+\): \d+)",
             ),
             Says(mark="world size", pattern=r"using world size: (?P<world_size>\d+)"),
+            Says(mark="exiting program", pattern=r"(?P<outcome>exiting program at iteration \d+)"),
             Says(
                 mark="saved checkpoint", pattern=r"saved checkpoint .*?iteration\s+(?P<saved>\d+)"
             ),

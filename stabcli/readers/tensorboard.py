@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from stabcli.eventfile import (
     Stream,
     Table,
     build,
+    event_files,
     is_event_name,
     plans,
     single,
@@ -96,7 +97,16 @@ def _holds_events(folder: Path) -> bool:
     return any(is_event_name(p.name) and p.is_file() for p in _entries(folder))
 
 
-@reader(matches, writes="TensorBoard, and all that log to it (torch, TensorFlow, Megatron, HF, …)")
+def takes(folder: Path) -> Iterable[Path]:
+    """Return the event files in a folder and below it."""
+    return (path for paths in event_files(folder).values() for path in paths)
+
+
+@reader(
+    matches,
+    writes="TensorBoard, and all that log to it (torch, TensorFlow, Megatron, HF, …)",
+    takes=takes,
+)
 def tensorboard(source: Source) -> Iterator[Reading]:
     """Read TensorBoard event files, or folders of them.
 
@@ -169,6 +179,7 @@ def _reading(plan: Plan, source: Source) -> Reading:
         facts=_facts(plan),
         notes=tuple(notes),
         bad=_bad(plan),
+        files=tuple(file.path for file in plan.files) if source.is_folder else (),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 import polars as pl
 
@@ -38,6 +39,10 @@ def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
 
 def _facts(config: Config) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
+    if "mesh" in config:
+        mesh, line = config["mesh"][0]
+        sizes = [int(n) for n in mesh.split(",") if n.strip()]
+        facts["gpus"] = Fact(value=prod(sizes), source=f"line {line}, sizes of the device mesh")
     if "peak" in config:
         peak, line = config["peak"][0]
         gpu = _PEAKS.get(number(peak) or 0.0)
@@ -80,6 +85,8 @@ GRAMMAR = known(
                 mark="Peak FLOPS", pattern=r"Peak FLOPS used for computing MFU: (?P<peak>[\d.e+]+)"
             ),
             Says(mark="aving the checkpoint", pattern=r"step[- ](?P<saved>\d+)"),
+            Says(mark="device mesh with", pattern=r"mesh with \[.*?\], \[(?P<mesh>[\d, ]+)\]"),
+            Says(mark="Training completed", pattern=r"(?P<outcome>Training completed)"),
         ),
         starts="raining starts at step",
         names={"val_loss": "validation loss", "tokens_per_second_per_gpu": "tps"},

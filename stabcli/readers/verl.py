@@ -8,8 +8,10 @@ import polars as pl
 
 from stabcli.assembly import Reading
 from stabcli.readers import reader
+from stabcli.run import Fact
 from stabcli.sources import Source
-from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog import Grammar, Line, Says, claims, known, readings
+from stabcli.textlog.grammar import Config
 
 _SCALED = ("actor/lr(1e-4)", 1e-4), ("train/lr(1e-3)", 1e-3)
 """Older versions print the learning rate as a multiple."""
@@ -29,6 +31,15 @@ def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     return frame.drop(lost)
 
 
+def _facts(config: Config) -> dict[str, Fact]:
+    """Multiply nodes and the GPUs of each; the trainer's stand last in the dump, behind others'."""
+    gpus, nodes = config.get("n_gpus_per_node"), config.get("nnodes")
+    if not gpus or not nodes:
+        return {}
+    source = f"lines {gpus[-1][1]} and {nodes[-1][1]}, n_gpus_per_node x nnodes"
+    return {"gpus": Fact(value=int(gpus[-1][0]) * int(nodes[-1][0]), source=source)}
+
+
 GRAMMAR = known(
     Grammar(
         name="verl",
@@ -45,8 +56,14 @@ GRAMMAR = known(
             "entropy": "actor/entropy",
             "objective_loss": "actor/pg_loss",
         },
+        says=(
+            Says(mark="n_gpus_per_node'", pattern=r"'n_gpus_per_node': (?P<n_gpus_per_node>\d+)"),
+            Says(mark="nnodes'", pattern=r"'nnodes': (?P<nnodes>\d+)"),
+            Says(mark="global_step_", pattern=r"(?i)\bsav\w+ .*?global_step_(?P<saved>\d+)"),
+        ),
         scales={"mfu": 1.0},
         finish=_finish,
+        facts=_facts,
     )
 )
 

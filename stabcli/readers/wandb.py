@@ -18,7 +18,17 @@ from stabcli.metrics import resolve
 from stabcli.readers import BAD_SHOWN, reader
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source
-from stabcli.wandbfile import Opened, Plan, WandbFile, holds_runs, plans, single, starts_like_wandb
+from stabcli.wandbfile import (
+    Opened,
+    Plan,
+    WandbFile,
+    holds_runs,
+    host_facts,
+    plans,
+    run_files,
+    single,
+    starts_like_wandb,
+)
 
 CALLS = "_step"
 """What W&B counts by itself: calls of ``wandb.log``."""
@@ -33,6 +43,8 @@ STEPS = (
 )
 """What trainers log as the optimizer step, the most trusted first."""
 
+BESIDE = ("config.yaml", "wandb-metadata.json")
+"""What is read in the folder ``files`` beside a file of W&B."""
 _CLOCKS = {"elapsed_seconds": "_runtime", "wall_time": "_timestamp"}
 _MOST_CELLS = 1 << 28
 """Rows times columns of a table; beyond it the columns with the fewest values are left out."""
@@ -46,8 +58,17 @@ def matches(source: Source) -> bool:
     return named or starts_like_wandb(source.head)
 
 
+def takes(folder: Path) -> Iterator[Path]:
+    """Return the files of runs in a folder, and what W&B says of each beside it."""
+    for path in run_files(folder):
+        yield path
+        yield from (path.parent / "files" / name for name in BESIDE)
+
+
 @reader(
-    matches, writes="Weights & Biases: run-*.wandb files, wandb/run-* and offline-run-* folders"
+    matches,
+    writes="Weights & Biases: run-*.wandb files, wandb/run-* and offline-run-* folders",
+    takes=takes,
 )
 def wandb(source: Source) -> Iterator[Reading]:
     """Read the files that W&B keeps on disk, or folders of them.
@@ -103,6 +124,7 @@ def _reading(plan: Plan, source: Source) -> Reading:
         facts=_facts(plan.files),
         notes=tuple(notes + _notes(plan.files)),
         bad=_bad(plan.files),
+        files=tuple(source.path / f.shown for f in plan.files) if source.is_folder else (),
     )
 
 
@@ -220,26 +242,11 @@ def _saved(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _host(opened: Opened) -> dict[str, Fact]:
-    """Return what is known of the GPUs: those of one host, for the others are not told of."""
-    about, metadata = opened.file.about, opened.metadata()
-    found: dict[str, Fact] = {}
+    about = opened.file.about
     source = "environment of the run" if about.gpu or about.gpu_count else "wandb-metadata.json"
-    gpu = about.gpu or metadata.get("gpu")
-    if isinstance(gpu, str) and gpu:
-        found["gpu"] = Fact(value=gpu, source=f"{source}, gpu")
-    count = about.gpu_count or metadata.get("gpu_count")
-    slurm = metadata.get("slurm")
-    nodes: Any = about.nodes
-    if not nodes and isinstance(slurm, dict):
-        nodes = slurm.get("nnodes") or slurm.get("job_num_nodes")
-    nodes = int(nodes) if str(nodes).isdecimal() and len(str(nodes)) < 8 else 0
-    if isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 20:
-        hosts = f"{nodes} hosts of Slurm" if nodes else "one host"
-        found["gpus"] = Fact(
-            value=count * max(1, nodes),
-            source=f"{source}, gpu_count: a lower bound, the GPUs that {hosts} can see",
-        )
-    return found
+    return host_facts(
+        opened.metadata(), source, gpu=about.gpu, gpu_count=about.gpu_count, nodes=about.nodes
+    )
 
 
 def _notes(files: list[Opened]) -> list[str]:

@@ -23,6 +23,35 @@ def short(text: str, length: int = NAME_LENGTH) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
+def troubles(run: Run) -> str:
+    """Say of which errors a log tells that no rule judges; nothing where it tells of none."""
+    kinds = list(dict.fromkeys(t.kind.replace("-", " ") for t in run.troubles))
+    return f"; the text tells of: {', '.join(kinds)}" if kinds else ""
+
+
+NAMED = 5
+"""Files of a folder that are named where more were left out."""
+FOLDERS = 8
+"""Folders of which is said what was left out of them."""
+
+
+def few(left_out: Sequence[str]) -> list[str]:
+    """Return what was left out of folders, cut to what a screen can hold."""
+    lines = []
+    for line in left_out[:FOLDERS]:
+        head, found, names = line.partition(", left out: ")
+        named = names.split(", ")
+        if found and len(named) > NAMED:
+            more = f"{len(named) - NAMED:,} more"
+            lines.append(f"{head}{found}{', '.join(named[:NAMED])} and {more}")
+        else:
+            lines.append(line)
+    if len(left_out) > FOLDERS:
+        rest = plural(len(left_out) - FOLDERS, "more line")
+        lines.append(f"{rest} on what was left out: scan --format json has all")
+    return lines
+
+
 def plural(n: int, noun: str) -> str:
     """Print a number of things: ``1 rule``, ``3 rules``."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

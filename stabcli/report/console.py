@@ -48,7 +48,7 @@ def console(outcome: Outcome, screen: Screen) -> str:
         page.line("")
         page.line(Text(verdict(outcome, screen).rstrip("\n")))
         return page.text()
-    for line in outcome.left_out:
+    for line in _words.few(outcome.left_out):
         page.line(Text(printable(line), style="dim"))
     return page.text()
 
@@ -86,7 +86,9 @@ def _verdict(d: Diagnosis) -> Text:
         found = (
             f"nothing above notice ({_words.plural(notices, 'notice')})" if notices else "nothing"
         )
-        return text.append(f"  {name}: {found} found by {looked}{blind}", style="not bold default")
+        told = _words.troubles(d.run)
+        said = f"  {name}: {found} found by {looked}{blind}{told}"
+        return text.append(said, style="not bold default")
     counts = [
         _words.plural(n, severity) if severity != "critical" else f"{n:,} critical"
         for severity in reversed(SEVERITIES)

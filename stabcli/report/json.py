@@ -40,6 +40,7 @@ def json(outcome: Outcome, screen: Screen) -> str:
             for i, d in enumerate(outcome.diagnoses)
         ],
         "unread": list(outcome.unread),
+        "left_out": list(outcome.left_out),
         "summary": {
             "runs": len(outcome.diagnoses),
             "incidents": len(found),
@@ -109,6 +110,7 @@ def run_in_json(run: Run) -> dict[str, Any]:
         "name": run.name,
         "source": run.source,
         "reader": run.reader,
+        "files": list(run.files),
         "rows": run.frame.height,
         "bad_rows": run.bad.count,
         "first_step": steps.min(),
@@ -126,6 +128,17 @@ def run_in_json(run: Run) -> dict[str, Any]:
             for a in run.attempts
         ],
         "notes": list(run.notes),
+        "troubles": [
+            {
+                "kind": t.kind,
+                "file": t.file,
+                "line": t.line,
+                "text": t.text,
+                "attempt": t.attempt,
+                "step": t.step,
+            }
+            for t in run.troubles
+        ],
     }
 
 

@@ -31,7 +31,7 @@ def verdict(outcome: Outcome, screen: Screen) -> str:
     if len(outcome.verdicts) > 1:
         page.line("")
         page.line(_count(outcome))
-    for line in (*outcome.unread, *outcome.left_out):
+    for line in (*outcome.unread, *_words.few(outcome.left_out)):
         page.line(Text(printable(line), style="dim"))
     return page.text()
 

@@ -13,7 +13,10 @@ NVIDIA_SMI = Says(
 )
 """A row of the table that ``nvidia-smi`` prints: number and name of a GPU."""
 
-DOTTED = Says(mark="...", pattern=r"(?:^|\])\s*(?P<key>[a-z]\w*) \.{2,}\s+(?P<value>[^\s.]\S*)")
+DOTTED = Says(
+    mark="...",
+    pattern=r"(?:^|\])\s*(?P<key>[a-z]\w*) \.{2,}\s+(?P<value>[^\s.]\S*?)(?=\.{3,}|\s|$)",
+)
 """A row of a dump of arguments: ``  seq_length ............ 2048``."""
 FLAGS = Says(mark=" --", pattern=r"\s--(?P<key>[a-z][\w-]*)[ =](?P<value>[^\s-]\S*)")
 """Flags of a command line that the log repeats."""

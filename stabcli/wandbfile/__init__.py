@@ -9,9 +9,9 @@
 * folders   which files are one run, and what lies beside them
 """
 
-from stabcli.wandbfile.about import About
+from stabcli.wandbfile.about import About, host_facts
 from stabcli.wandbfile.contents import Column, WandbFile, read_wandb
-from stabcli.wandbfile.folders import Opened, Plan, holds_runs, plans, single
+from stabcli.wandbfile.folders import Opened, Plan, holds_runs, plans, run_files, single
 from stabcli.wandbfile.framing import MAGIC, Damage, starts_like_wandb
 
 __all__ = [
@@ -23,8 +23,10 @@ __all__ = [
     "Plan",
     "WandbFile",
     "holds_runs",
+    "host_facts",
     "plans",
     "read_wandb",
+    "run_files",
     "single",
     "starts_like_wandb",
 ]

@@ -7,9 +7,11 @@ Source: wandb/proto/wandb_internal.proto: ``RunRecord``, ``ConfigRecord``, ``Run
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stabcli.run import Fact
 from stabcli.wandbfile.fields import BYTES, VARINT, MalformedError, walk
 
 CONFIG, RUN, EXIT, ENVIRONMENT = 5, 17, 18, 26
@@ -154,3 +156,37 @@ def _time(message: bytes) -> float | None:
 
 
 __all__ = ["CONFIG", "ENVIRONMENT", "EXIT", "RUN", "About", "MalformedError"]
+
+
+def host_facts(
+    metadata: Mapping[str, Any], source: str, *, gpu: str = "", gpu_count: int = 0, nodes: int = 0
+) -> dict[str, Fact]:
+    """Return what is known of the GPUs: those of one host, for the others are not told of.
+
+    Args:
+        metadata: What ``wandb-metadata.json`` says.
+        source: Where it is said, for the report.
+        gpu: Model of the GPUs, where known better.
+        gpu_count: GPUs of the host, likewise.
+        nodes: Hosts, likewise.
+    """
+    found: dict[str, Fact] = {}
+    model: Any = gpu or metadata.get("gpu")
+    listed = metadata.get("gpu_nvidia")
+    if not model and isinstance(listed, list) and listed and isinstance(listed[0], dict):
+        model = listed[0].get("name")
+    if isinstance(model, str) and model:
+        found["gpu"] = Fact(value=model, source=f"{source}, gpu")
+    count: Any = gpu_count or metadata.get("gpu_count")
+    slurm = metadata.get("slurm")
+    hosts: Any = nodes
+    if not hosts and isinstance(slurm, dict):
+        hosts = slurm.get("nnodes") or slurm.get("job_num_nodes")
+    hosts = int(hosts) if str(hosts).isdecimal() and len(str(hosts)) < 8 else 0
+    if isinstance(count, int) and not isinstance(count, bool) and 0 < count < 1 << 20:
+        which = f"{hosts} hosts of Slurm" if hosts else "one host"
+        found["gpus"] = Fact(
+            value=count * max(1, hosts),
+            source=f"{source}, gpu_count: a lower bound, the GPUs that {which} can see",
+        )
+    return found

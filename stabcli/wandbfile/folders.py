@@ -22,11 +22,6 @@ ENDING = ".wandb"
 
 _RUN_FOLDER = re.compile(r"(offline-)?run-")
 _BEGUN = re.compile(r"run-(\d{8}_\d{6})-")
-_BESIDE = re.compile(
-    r"(files|logs|tmp|latest-run|debug.*\.log|settings|media|wandb-(history|resume|summary)\.json.*)$"
-    rf"|.*{re.escape(ENDING)}\.synced$"
-)
-"""What else the SDK puts beside runs."""
 _YAML_KEY = re.compile(r"([^\s#][^:]*):\s*$")
 _YAML_VALUE = re.compile(r"\s+value:\s+(\S.*?)\s*$")
 _LONGEST = 1 << 24
@@ -114,14 +109,14 @@ class Plan:
 
 def holds_runs(folder: Path) -> bool:
     """Say whether a folder is that of a run, or holds such folders."""
-    return any(True for _ in _files(folder, []))
+    return any(True for _ in run_files(folder))
 
 
 def plans(folder: Path) -> list[Plan]:
     """Return the runs in a folder; what is left out is noted on the first."""
     left: list[str] = []
     opened: list[Opened] = []
-    for path in _files(folder, left):
+    for path in run_files(folder):
         shown = str(path.relative_to(folder))
         try:
             file = read_wandb(path)
@@ -157,33 +152,25 @@ def single(path: Path, shown: str) -> Plan:
     return Plan(files=[Opened(shown=shown, folder=folder, file=read_wandb(path))])
 
 
-def _files(folder: Path, left: list[str]) -> Iterator[Path]:
+def run_files(folder: Path) -> Iterator[Path]:
     """Yield the files of runs in a folder and the folders of runs below it, each once."""
     seen: set[str] = set()
     try:
         entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
     except OSError:
         return
-    others: list[str] = []
     for entry in entries:
         if entry.name.endswith(ENDING) and entry.is_file():
             found = [entry]
         elif _RUN_FOLDER.match(entry.name) and entry.is_dir():
             found = _inside(entry)
-            if not found:
-                left.append(f"{entry.name} holds no {ENDING} file: left out")
         else:
             found = []
-            if not _BESIDE.match(entry.name):
-                others.append(entry.name)
         for path in found:
             real = os.path.realpath(path)
             if real not in seen:
                 seen.add(real)
                 yield path
-    if others:
-        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        left.append(f"left out, no files of W&B: {', '.join(others[:5])}{more}")
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -90,11 +90,12 @@ def test_configuration_gives_facts_and_no_row(tmp_path: Path) -> None:
 
 
 def test_a_row_with_a_loss_is_no_configuration(tmp_path: Path) -> None:
-    """A row that lost its step but has a loss and a learning rate gives no peak learning rate."""
+    """A row that lost its step but has a loss and a learning rate states no peak learning rate."""
     lines = ['{"step":1,"loss":2,"learning_rate":0.1}', '{"loss":1,"learning_rate":0.2}']
     run = _read(_write(tmp_path, lines))
 
-    assert "peak_lr" not in run.facts
+    assert run.facts["peak_lr"].source == "seen in column learning_rate"
+    assert run.facts["peak_lr"].value == 0.1
     assert any("without a step" in note for note in run.notes)
 
 

@@ -2,6 +2,7 @@ import polars as pl
 import pytest
 
 from stabcli.errors import LogError
+from stabcli.readers import read_runs
 from tests.event_writing import log_of, losses, name, only, readings, runs, spans, write
 
 
@@ -108,11 +109,15 @@ def test_a_folder_without_scalars_is_an_error(tmp_path):
 def test_other_files_are_left_out_and_named(tmp_path):
     """Whoever asks for a folder learns what in it was not read."""
     write(tmp_path, name(0), log_of(losses(range(10))))
-    for other in ("hparams.yaml", "checkpoints/a.pt"):
+    for other in ("notes.txt", "checkpoints/a.pt"):
         (tmp_path / other).parent.mkdir(exist_ok=True)
-        (tmp_path / other).write_text("x")
+        (tmp_path / other).write_bytes(b"x\0" if other.endswith(".pt") else b"x")
 
-    assert only(tmp_path).notes == ("left out, no event files: hparams.yaml, checkpoints/a.pt",)
+    _, unread = read_runs([str(tmp_path)])
+    assert sorted(str(line) for line in unread) == [
+        f"{tmp_path}/checkpoints: not logs, left out: a.pt",
+        f"{tmp_path}: not logs, left out: notes.txt",
+    ]
 
 
 def test_sub_folders_are_runs_of_their_own(tmp_path):

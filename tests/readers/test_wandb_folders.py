@@ -47,7 +47,11 @@ def test_links_are_read_once(tmp_path):
 
     (found,) = readings(tmp_path)
     assert found.table.height == 5
-    assert found.notes == ("run-circle holds no .wandb file: left out",)
+    assert found.notes == ()
+    _, unread = read_runs([str(tmp_path)])
+    assert [str(line) for line in unread] == [
+        f"{tmp_path}: links to what was read, left out: latest-run, run-again, run-circle"
+    ]
 
 
 def test_what_is_left_out_of_a_folder_is_named(tmp_path):
@@ -58,14 +62,16 @@ def test_what_is_left_out_of_a_folder_is_named(tmp_path):
     (tmp_path / "run-20260101_080003-nothing").mkdir()
     (tmp_path / "metrics.csv").write_text("a,b\n")
     (tmp_path / "debug-internal.log").write_text("x")
-    found = only(tmp_path)
+    (run,), unread = read_runs([str(tmp_path)])
 
-    assert set(found.notes) == {
-        "run-20260101_080003-nothing holds no .wandb file: left out",
-        "left out, no files of W&B: metrics.csv",
+    assert set(run.notes) >= {
         "run-20260101_080001-empty/run-empty.wandb is empty: left out",
         "run-20260101_080002-start/run-start.wandb holds no logged value: left out",
     }
+    assert [str(line) for line in unread] == [
+        f"{tmp_path}: an empty folder, left out: run-20260101_080003-nothing",
+        f"{tmp_path}: not logs, left out: debug-internal.log, metrics.csv",
+    ]
 
 
 def test_a_folder_above_is_searched(tmp_path):
