@@ -10,6 +10,9 @@ import polars as pl
 from stabcli.assembly import FILE, LINE, Reading
 from stabcli.attempts import PART
 
+BROKEN = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What Polars raises at a table that is damaged; a panic is no Exception."""
+
 RUN_COLUMNS = ("run", "run_name", "run_id")
 """Columns of text that say to which run a row belongs."""
 

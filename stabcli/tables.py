@@ -260,7 +260,7 @@ def _parsed(
                 encoding="utf8-lossy",
                 glob=False,
             )
-        except pl.exceptions.PolarsError:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             continue
         if frame.height != len(rows):
             return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from stabcli.ndjson.chunks import count, positions
 
@@ -79,7 +79,7 @@ class Quick:
 def _read(data: bytes, schema: Schema | None) -> pl.DataFrame | None:
     try:
         return pl.read_ndjson(data, schema=schema, infer_schema_length=None)
-    except PolarsError:
+    except (PolarsError, PanicException):
         return None
 
 

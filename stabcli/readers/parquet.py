@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from stabcli.assembly import Reading
 from stabcli.errors import LogError
-from stabcli.parts import flattened, part_by_run
+from stabcli.parts import BROKEN, flattened, part_by_run
 from stabcli.readers import reader
 from stabcli.sources import Source
 
@@ -22,7 +21,7 @@ def matches(source: Source) -> bool:
         return False
     try:
         return "_step" not in pl.read_parquet_schema(source.path)
-    except (PolarsError, OSError):
+    except BROKEN:
         return True  # broken: what is wrong is said on reading
 
 
@@ -37,7 +36,7 @@ def parquet(source: Source) -> Iterator[Reading]:
         raise LogError(f"{source.shown}: a folder: parquet reads files; give one of those in it")
     try:
         table = pl.read_parquet(source.path)
-    except (PolarsError, OSError) as error:
+    except BROKEN as error:
         why = str(error).partition("\n")[0]
         raise LogError(
             f"{source.shown}: a broken parquet file: {why}: a parquet file that was not"

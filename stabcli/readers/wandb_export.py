@@ -7,12 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
-from polars.exceptions import PolarsError
 
 from stabcli.assembly import FILE, LINE, Reading
 from stabcli.errors import LogError
 from stabcli.ndjson import Table, read_array, read_lines, settled, sniff
-from stabcli.parts import flattened
+from stabcli.parts import BROKEN, flattened
 from stabcli.readers import reader
 from stabcli.run import BadLines
 from stabcli.sources import Source
@@ -95,7 +94,7 @@ def _parquet(paths: list[Path], shown: str) -> pl.DataFrame:
     for path in paths:
         try:
             part = flattened(pl.read_parquet(path))
-        except (PolarsError, OSError) as error:
+        except BROKEN as error:
             where = shown if len(paths) == 1 else f"{shown}/{path.name}"
             why = str(error).partition("\n")[0]
             raise LogError(f"{where}: a broken parquet file: {why}: download it again") from None
@@ -135,7 +134,7 @@ def _looks_sampled(frame: pl.DataFrame) -> bool:
 def _has_calls(path: Path) -> bool:
     try:
         return CALLS in pl.read_parquet_schema(path)
-    except (PolarsError, OSError):
+    except BROKEN:
         return False
 
 

@@ -102,7 +102,7 @@ class Layout:
                 schema={f"{i}": pl.String for i in range(self.width + 1)},
                 truncate_ragged_lines=True,
             )
-        except pl.exceptions.PolarsError:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
         if table.height != lines + 1:
             return None

@@ -18,6 +18,11 @@ from stabcli.textlog.reading import Log, read
 from stabcli.textlog.rows import BAR, KIND, OF, RANK, filled_steps, restarts
 
 _INNER = (RANK, KIND, TOTAL, BAR, OF)
+_FEW = 0.1
+"""Share of the rows, but two at least, up to which a value that they lack is told of; beyond it, it
+is just not always logged."""
+_SHOWN = 3
+"""Missing values that are named."""
 
 
 def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
@@ -34,6 +39,7 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
     if "step" not in frame.columns or not frame.height:
         return
     frame = frame.filter(pl.col("step").is_not_null())
+    told += _lacking(frame)  # before a format drops, or marks as hidden, what it knows of
     parts = _apart(frame, log)
     before = 0
     for i, part in enumerate(parts):
@@ -57,6 +63,39 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
 
 def _matched(frame: pl.DataFrame) -> int:
     return frame[LINE].n_unique()
+
+
+def _lacking(frame: pl.DataFrame) -> list[str]:
+    """Tell of values that a few lines lack and nearly all others like them hold.
+
+    A damaged name or separator hides a value without a trace of it in the line.
+    """
+    groups = [frame, *frame.partition_by(KIND)] if KIND in frame.columns else [frame]
+    lacking = sorted({place for group in groups for place in _lacking_in(group)})
+    if not lacking:
+        return []
+    shown = ", ".join(f"{column!r} in line {line:,}" for line, column in lacking[:_SHOWN])
+    more = ", …" if len(lacking) > _SHOWN else ""
+    return [f"values missing that lines like theirs hold, {len(lacking):,} in all: {shown}{more}"]
+
+
+def _lacking_in(frame: pl.DataFrame) -> Iterator[tuple[int, str]]:
+    """Yield line and column of what a few rows lack; those with columns of their own are passed."""
+    held = {c: frame[c].count() for c in frame.columns if c != "step" and not c.startswith("@")}
+    most = max(2, int(_FEW * frame.height))
+    usual = [c for c, count in held.items() if frame.height - count <= most < frame.height // 4]
+    short = [c for c in usual if held[c] < frame.height]
+    if not short:
+        return
+    other = [c for c, count in held.items() if c not in usual and count > 1]
+    rows = frame.filter(
+        pl.any_horizontal(pl.col(c).is_null() for c in short)
+        & (pl.sum_horizontal(pl.col(c).is_not_null() for c in usual) * 4 >= len(usual))
+        & ~pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in other))
+    )
+    for column in short:
+        for line in rows.filter(pl.col(column).is_null())[LINE].to_list():
+            yield line, column
 
 
 def _reading(
