@@ -225,9 +225,9 @@ def test_line_numbers_are_given_only_where_they_are_sure() -> None:
     """One row a line, or one a line that is not blank; anything else is refused."""
     data = b"{}\n\n {}\n"
 
-    assert _line_numbers(data, 5, 3).tolist() == [5, 6, 7]
-    assert _line_numbers(data, 5, 2).tolist() == [5, 7]
-    assert _line_numbers(data, 5, 1) is None
+    assert _line_numbers(data, 5, 3, 3).tolist() == [5, 6, 7]
+    assert _line_numbers(data, 5, 3, 2).tolist() == [5, 7]
+    assert _line_numbers(data, 5, 3, 1) is None
 
 
 def test_a_line_of_any_length_is_passed_over(tmp_path: Path) -> None:
