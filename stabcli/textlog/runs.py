@@ -19,8 +19,8 @@ from stabcli.textlog.rows import BAR, KIND, OF, RANK, filled_steps, restarts
 
 _INNER = (RANK, KIND, TOTAL, BAR, OF)
 _FEW = 0.1
-"""Share of the rows, but two at least, up to which a value that they lack is told of; beyond it, it
-is just not always logged."""
+"""Share of the rows (of a few rows: two, or a fifth) up to which a value that they lack is told of;
+beyond it, it is just not always logged."""
 _SHOWN = 3
 """Missing values that are named."""
 
@@ -82,8 +82,8 @@ def _lacking(frame: pl.DataFrame) -> list[str]:
 def _lacking_in(frame: pl.DataFrame) -> Iterator[tuple[int, str]]:
     """Yield line and column of what a few rows lack; those with columns of their own are passed."""
     held = {c: frame[c].count() for c in frame.columns if c != "step" and not c.startswith("@")}
-    most = max(2, int(_FEW * frame.height))
-    usual = [c for c, count in held.items() if frame.height - count <= most < frame.height // 4]
+    most = min(max(2, int(_FEW * frame.height)), frame.height // 5)
+    usual = [c for c, count in held.items() if frame.height - count <= most]
     short = [c for c in usual if held[c] < frame.height]
     if not short:
         return
