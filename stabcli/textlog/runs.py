@@ -68,29 +68,50 @@ def _matched(frame: pl.DataFrame) -> int:
 def _lacking(frame: pl.DataFrame) -> list[str]:
     """Tell of values that a few lines lack and nearly all others like them hold.
 
-    A damaged name or separator hides a value without a trace of it in the line.
+    A damaged name or separator hides a value without a trace of it in the line. Lines are like
+    others if they are of the same kind, and all of them where nearly all are.
     """
-    groups = [frame, *frame.partition_by(KIND)] if KIND in frame.columns else [frame]
-    lacking = sorted({place for group in groups for place in _lacking_in(group)})
+    columns = [c for c in frame.columns if c != "step" and not c.startswith("@")]
+    groups = [(pl.lit(value=True), frame)]
+    if KIND in frame.columns and frame[KIND].n_unique() > 1:
+        kinds = frame[KIND].value_counts(sort=True)[KIND].to_list()
+        rare = frame.filter(pl.col(KIND) != kinds[0])  # the commonest kind is all but the others
+        groups += [(pl.col(KIND) == k, rare.filter(pl.col(KIND) == k)) for k in kinds[1:]]
+        groups.append((pl.col(KIND) == kinds[0], rare))
+    lacking: set[tuple[int, str]] = set()
+    for i, (own, part) in enumerate(groups):
+        height, held = part.height, {c: part[c].count() for c in columns}
+        if i and i + 1 == len(groups):
+            height = frame.height - height
+            held = {c: frame[c].count() - count for c, count in held.items()}
+        lacking.update(_lacking_in(frame, own, height, held))
     if not lacking:
         return []
-    shown = ", ".join(f"{column!r} in line {line:,}" for line, column in lacking[:_SHOWN])
+    first = sorted(lacking)[:_SHOWN]
+    shown = ", ".join(f"{column!r} in line {line:,}" for line, column in first)
     more = ", …" if len(lacking) > _SHOWN else ""
     return [f"values missing that lines like theirs hold, {len(lacking):,} in all: {shown}{more}"]
 
 
-def _lacking_in(frame: pl.DataFrame) -> Iterator[tuple[int, str]]:
-    """Yield line and column of what a few rows lack; those with columns of their own are passed."""
-    held = {c: frame[c].count() for c in frame.columns if c != "step" and not c.startswith("@")}
-    most = min(max(2, int(_FEW * frame.height)), frame.height // 5)
-    usual = [c for c, count in held.items() if frame.height - count <= most]
-    short = [c for c in usual if held[c] < frame.height]
+def _lacking_in(
+    frame: pl.DataFrame, own: pl.Expr, height: int, held: dict[str, int]
+) -> Iterator[tuple[int, str]]:
+    """Yield line and column of what a few of some rows lack; those with columns of their own not.
+
+    Args:
+        frame: All rows.
+        own: Which of them.
+        height: How many of them there are.
+        held: In how many of them each column has a value.
+    """
+    most = min(max(2, int(_FEW * height)), height // 5)
+    usual = [c for c, count in held.items() if height - count <= most]
+    short = [c for c in usual if held[c] < height]
     if not short:
         return
     other = [c for c, count in held.items() if c not in usual and count > 1]
-    rows = frame.filter(
-        pl.any_horizontal(pl.col(c).is_null() for c in short)
-        & (pl.sum_horizontal(pl.col(c).is_not_null() for c in usual) * 4 >= len(usual))
+    rows = frame.filter(own & pl.any_horizontal(pl.col(c).is_null() for c in short)).filter(
+        (pl.sum_horizontal(pl.col(c).is_not_null() for c in usual) * 4 >= len(usual))
         & ~pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in other))
     )
     for column in short:
