@@ -18,6 +18,7 @@ import pytest
 from stabcli.errors import StabError
 from stabcli.readers import read_runs, readers
 from stabcli.run import KEYS, Run
+from stabcli.sources import open_source
 from tests.samples import samples
 
 TRIES = int(os.environ.get("STABCLI_MUTATIONS", "200"))
@@ -82,6 +83,8 @@ def cells(runs: list[Run]) -> int:
 def head(sample: Sample, file: Path) -> bytes:
     """Return as much of a file as gives some rows."""
     whole = file.read_bytes()
+    if open_source(file).path != file:
+        return whole  # packed: what vouches for its bytes stands at its end
     if whole.startswith(b"PAR1"):
         pl.read_parquet(file).head(5 * ROWS).write_parquet(file)
         return file.read_bytes()

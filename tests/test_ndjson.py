@@ -211,6 +211,8 @@ def test_oddity(tmp_path: Path, name: str) -> None:
         b'{"step":2,"late":{"x":5},"late/x":6}\n{"step":3,"late/x":7}',
         b'{"step":2,"loss":-1.3345678901234567e+301,"x":"y"}\n{"step":3,"loss":NaN}',
         b'{"step":2,"x":{"loss":5}}',
+        b'{"step":2,"loss":1.5,"x":"not \\"loss\\": NaN, nor \\"loss\\":-Infinity }"}',
+        b'{"step":2,"loss\\\\":NaN,"x":"a"}\n{"step":3,"loss":NaN}',
     ],
 )
 def test_what_could_fool_the_count_of_keys(tmp_path: Path, line: bytes) -> None:
