@@ -1,142 +1,72 @@
-"""Readers beside their peers, on one made file: whole processes, in turns, CPU seconds.
+"""Readers beside their peers, on the same made files: whole processes, in turns, CPU seconds.
 
-Run it as ``python benchmarks/readers.py [--rows 1000000] [--rounds 3]``. Ratios are of CPU time
-(user and system) to stabcli's in the same round; wall time is shown for orientation only.
-Each process reads the whole file and prints its rows and the sum of the step, so that nobody
-wins by not looking.
+    python benchmarks/readers.py [--quick] [--rounds N] [--peers VENV] [--only WORDS] [--large]
+
+Each process reads all of a file and prints what shows it, so that nobody wins by not looking.
+Ratios are of CPU time (user and system), of the whole process with its start, in the same round;
+wall time is shown for orientation only. Goals are for the full sizes. Peers need an environment of their own:
+
+    python -m venv ../peers
+    ../peers/bin/pip install tensorboard tensorboard-data-server tbparse wandb==0.22.3 \
+        pyarrow polars "setuptools<81"
+
+A peer that is not there is left out and named. ``--large`` adds a log of 4 GB, of which
+stabcli is to keep three metrics within 400 MB of memory of its own.
 """
 
 import argparse
-import importlib.util
-import json
-import math
-import os
-import random
+import platform
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-STABCLI = """
-import sys
-from stabcli.readers import readers
-from stabcli.sources import open_source
-[reading] = readers["jsonl"].read(open_source(sys.argv[1]))
-print(reading.table.height, int(reading.table["step"].sum()))
-"""
-ASSEMBLED = """
-import sys
-from stabcli.readers import read_runs
-runs, _ = read_runs([sys.argv[1]], format_name="jsonl")
-print(runs[0].frame.height, int(runs[0].frame["step"].sum()))
-"""
-POLARS = """
-import json, sys
+import numpy as np
 import polars as pl
-kinds = {"step": pl.Int64, "tokens_seen": pl.Int64, "note": pl.String}
-schema = {n: kinds.get(n, pl.Float64) for n in json.loads(sys.argv[2])}
-frame = pl.read_ndjson(sys.argv[1], schema=schema)
-print(frame.height, int(frame["step"].sum()))
-"""
-PYARROW = """
-import sys
-import polars as pl
-import pyarrow.json as pj
-frame = pl.from_arrow(pj.read_json(sys.argv[1]))
-print(frame.height, int(frame["step"].sum()))
-"""
+
+from reading import clock, events, objects, tables, text, wandbfiles
+
+QUICK = 0.02
+"""Share of the full size with --quick."""
 
 
-def rows(number, *, nan):
-    """Yield rows of 12 metrics: one comes late, one turns from whole numbers to fractions."""
-    draw = random.Random(0)
-    for i in range(number):
-        row = {
-            "step": i,
-            "loss": 2.0 + 8.0 * math.exp(-i / 2e5) + draw.gauss(0, 0.05),
-            "grad_norm": abs(draw.gauss(1, 0.3)),
-            "learning_rate": 3e-4 * min(1, (i + 1) / 2000),
-            "tokens_seen": i * 4194304,
-            "tokens_per_second": 41000 + draw.gauss(0, 500),
-            "mfu": 0.41 + draw.gauss(0, 0.01),
-            "step_time": 2.5 + 0.1 * draw.random(),
-            "lr_mult": 1 if nan and i < 0.4 * number else 1 - 0.5 * draw.random(),
-            "mem_gb": 71.5 + draw.random(),
-            "ppl": math.exp(2 + draw.random()),
-        }
-        if not nan or i >= number / 2:
-            row["moe_aux_loss"] = 0.01 + 0.001 * draw.random()
-        if not nan or i < number / 2:
-            row["entropy"] = 2.1 + 0.1 * draw.random()
-        if i % 997 == 0:
-            row["note"] = 'saw NaN, not "NaN": -Infinity \\ "x": NaN'
-        if nan and i % 5000 < 5:
-            row["grad_norm"] = math.nan if i % 5000 < 3 else math.inf
-            row["loss"] = -math.inf if i % 5000 == 4 else row["loss"]
-        yield row
-
-
-def write(path, number, *, nan):
-    with path.open("w") as file:
-        for row in rows(number, nan=nan):
-            file.write(json.dumps(row) + "\n")
-
-
-def timed(command):
-    """Run a command; return its CPU seconds, wall seconds, peak memory in MB and output."""
-    reading, writing = os.pipe()
-    start = time.perf_counter()
-    child = os.fork()
-    if not child:
-        os.dup2(writing, 1)
-        os.close(reading)
-        os.execv(command[0], command)
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        said = file.read().strip()
-    _, status, used = os.wait4(child, 0)
-    if status:
-        raise SystemExit(f"{command[2][:60]!r} ended with {status}")
-    return used.ru_utime + used.ru_stime, time.perf_counter() - start, used.ru_maxrss / 1024, said
+def starts(rounds):
+    """Time what people type first: one thread, so that CPU time is the wait on a quiet machine."""
+    for flag, most in (("--help", 0.15), ("--version", 0.05)):
+        code = f"import sys; sys.argv[1:] = ['{flag}']; from stabcli.__main__ import main; main()"
+        taken = [clock.run(sys.executable, code) for _ in range(rounds + 4)][1:]
+        wall, cpu = (statistics.median(getattr(t, a) for t in taken) for a in ("wall", "cpu"))
+        told = "met" if cpu <= most else "MISSED"
+        print(
+            f"stabcli {flag}: wall {1e3 * wall:.0f} ms, CPU {1e3 * cpu:.0f} ms,"
+            f" goal {1e3 * most:.0f}: {told}"
+        )
+    print()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    """Time every case."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small files")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", help="virtual environment with the peers")
+    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--large", action="store_true", help="also a log of 4 GB")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        dirty, clean = Path(folder, "nan.jsonl"), Path(folder, "clean.jsonl")
-        write(dirty, given.rows, nan=True)
-        write(clean, given.rows, nan=False)
-        names = json.dumps([*dict.fromkeys(n for row in rows(1, nan=False) for n in row)])
-        peers = [
-            ("stabcli, NaN file", STABCLI, dirty),
-            ("stabcli, clean file", STABCLI, clean),
-            ("stabcli with assembly, NaN file", ASSEMBLED, dirty),
-            ("polars, schema given, clean file", POLARS, clean),
-        ]
-        if importlib.util.find_spec("pyarrow"):
-            peers.append(("pyarrow to polars, NaN file", PYARROW, dirty))
-        print(f"{given.rows:,} rows, {dirty.stat().st_size / 1e6:.0f} MB, {given.rounds} rounds")
-        taken = {label: [] for label, _, _ in peers}
-        said = {}
-        for turn in range(given.rounds + 1):  # the first round only fills the page cache
-            for label, code, path in peers:
-                result = timed([sys.executable, "-c", code, str(path), names])
-                said[label] = result[3]
-                if turn:
-                    taken[label].append(result)
-    if len(set(said.values())) > 1:
-        raise SystemExit(f"the readers disagree: {said}")
-    print(f"{'':34}{'CPU s':>8}{'wall s':>8}{'MB':>7}{'CPU / stabcli':>15}")
-    for label, _, path in peers:
-        base = taken["stabcli, NaN file" if path == dirty else "stabcli, clean file"]
-        cpu, wall, memory, _ = (list(column) for column in zip(*taken[label], strict=True))
-        ratio = statistics.median(c / b[0] for c, b in zip(cpu, base, strict=True))
-        middles = [statistics.median(values) for values in (cpu, wall, memory)]
-        print(f"{label:34}{middles[0]:8.2f}{middles[1]:8.2f}{middles[2]:7.0f}{ratio:15.2f}")
+    scale = QUICK if given.quick else 1.0
+    python = str(Path(given.peers, "bin", "python")) if given.peers else None
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, Polars {pl.__version__},"
+        f" NumPy {np.__version__}, {given.rounds} rounds\n"
+    )
+    starts(given.rounds)
+    cases = [c for kind in (objects, events, wandbfiles, text, tables) for c in kind.cases(scale)]
+    if given.large:
+        cases.append(objects.large_case(int(4e9 * scale)))
+    for case in cases:
+        if given.only in case.name:
+            with tempfile.TemporaryDirectory() as folder:
+                clock.compare(case, Path(folder), given.rounds, python, judged=not given.quick)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from stabcli.errors import SettingError
 
 PREFIX = "STABCLI_"
 """What the environment's settings begin with."""
-NOT_SETTINGS = ("STABCLI_UPDATE", "STABCLI_SHARED")
+NOT_SETTINGS = ("STABCLI_UPDATE", "STABCLI_SHARED", "STABCLI_MUTATIONS")
 """Variables that the project's own tests read."""
 
 WORDS = ("format", "reader", "fail_on")

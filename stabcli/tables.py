@@ -260,7 +260,7 @@ def _parsed(
                 encoding="utf8-lossy",
                 glob=False,
             )
-        except pl.exceptions.PolarsError:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             continue
         if frame.height != len(rows):
             return None
@@ -339,7 +339,7 @@ def _check_end(
     if not lines.unended or frame[LINE][-1] != lines.number[last]:
         return
     text = lines.text(data, last)
-    cell = split(text, header.separator)[-1].strip()
+    cell = "".join(split(text, header.separator)[-1:]).strip()
     if not cell or text.endswith('"') or "n" in cell.lower():
         return
     torn = _TORN_NUMBER.search(cell) is not None
@@ -379,6 +379,12 @@ def _numbers(frame: pl.DataFrame, separator: str, notes: list[str], bad: Bad) ->
                 cell = str(text[i])[:40]
                 bad.append((int(frame[LINE][i]), f"{series.name}: {cell!r} is not a number"))
             text = text.set(wrong, None)
+        elif count and good:
+            cell = str(text.filter(wrong)[0])[:40]
+            notes.append(
+                f"column {series.name!r} holds {good:,} numbers and {count:,} texts, such as"
+                f" {cell!r}: it is left out as text"
+            )
         values = as_number(text)
         made.append(series if values is None else values)
     return pl.DataFrame(made)

@@ -211,6 +211,8 @@ def test_oddity(tmp_path: Path, name: str) -> None:
         b'{"step":2,"late":{"x":5},"late/x":6}\n{"step":3,"late/x":7}',
         b'{"step":2,"loss":-1.3345678901234567e+301,"x":"y"}\n{"step":3,"loss":NaN}',
         b'{"step":2,"x":{"loss":5}}',
+        b'{"step":2,"loss":1.5,"x":"not \\"loss\\": NaN, nor \\"loss\\":-Infinity }"}',
+        b'{"step":2,"loss\\\\":NaN,"x":"a"}\n{"step":3,"loss":NaN}',
     ],
 )
 def test_what_could_fool_the_count_of_keys(tmp_path: Path, line: bytes) -> None:
@@ -225,9 +227,9 @@ def test_line_numbers_are_given_only_where_they_are_sure() -> None:
     """One row a line, or one a line that is not blank; anything else is refused."""
     data = b"{}\n\n {}\n"
 
-    assert _line_numbers(data, 5, 3).tolist() == [5, 6, 7]
-    assert _line_numbers(data, 5, 2).tolist() == [5, 7]
-    assert _line_numbers(data, 5, 1) is None
+    assert _line_numbers(data, 5, 3, 3).tolist() == [5, 6, 7]
+    assert _line_numbers(data, 5, 3, 2).tolist() == [5, 7]
+    assert _line_numbers(data, 5, 3, 1) is None
 
 
 def test_a_line_of_any_length_is_passed_over(tmp_path: Path) -> None:

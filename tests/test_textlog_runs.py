@@ -108,3 +108,39 @@ def test_source_code_before_the_log(tmp_path: Path):
     text = code * (300_000 // len(code)) + b"\n".join(LINES) + b"\n" + code * 30
 
     assert read(tmp_path / "log", text).reader == "megatron"
+
+
+# ---- values that are not where they stand in all other lines ----
+
+
+def missing(path: Path, text: bytes) -> list[str]:
+    """Return what is told of missing values."""
+    return [note for note in read(path, text).notes if note.startswith("values missing")]
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged"), [(b"| grad norm:", b"| grad norm;"), (b"| lm loss: ", b"| lm loss: x")]
+)
+def test_a_value_that_one_line_lacks_is_told(tmp_path: Path, sound: bytes, damaged: bytes):
+    """A damaged separator or value leaves no trace in its line: that others have it tells."""
+    lines = [*LINES[:60]]
+    lines[30] = lines[30].replace(sound, damaged)
+    column = sound.strip(b"|: ").decode()
+
+    assert missing(tmp_path / "log", b"\n".join(LINES[:60]) + b"\n") == []
+    (note,) = missing(tmp_path / "log", b"\n".join(lines) + b"\n")
+    assert note == (f"values missing that lines like theirs hold, 1 in all: {column!r} in line 31")
+
+
+def test_what_is_not_always_logged_is_not_missed(tmp_path: Path):
+    """Validations between, a metric in every third line, and a few lines alone tell of nothing."""
+    often = [
+        line.replace(b"| grad norm:", b"| norm now:") if i % 3 else line
+        for i, line in enumerate(LINES[:60])
+    ]
+    validation = b" validation loss at iteration 510 | lm loss value: 2.5E+00 | lm loss PPL: 12.1 |"
+
+    assert missing(tmp_path / "log", b"\n".join(often) + b"\n") == []
+    assert missing(tmp_path / "log", b"\n".join([*LINES[:30], validation, *LINES[30:60]])) == []
+    few = [LINES[0], LINES[1].replace(b"| grad norm:", b"| grad norm;"), LINES[2]]
+    assert missing(tmp_path / "log", b"\n".join(few) + b"\n") == []

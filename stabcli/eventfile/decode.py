@@ -9,6 +9,7 @@ Both ways give the same. A damaged record costs itself only.
 from __future__ import annotations
 
 import mmap
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -61,15 +62,16 @@ def read_events(path: Path, *, periodic: bool = True) -> EventFile:
         if not size:
             return Gathered().finish(records=0, torn=0, size=0)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # closed with its last view
-    return _File(np.frombuffer(mapped, np.uint8)).read(periodic=periodic)
+    return _File(mapped).read(periodic=periodic)
 
 
 class _File:
     """One file being read."""
 
-    def __init__(self, data: Bytes) -> None:
-        self.data = data
-        self.size = len(data)
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self.mapped = mapped
+        self.data: Bytes = np.frombuffer(mapped, np.uint8)
+        self.size = len(self.data)
         self.found = Gathered()
         self.records = 0
         self.torn = 0
@@ -85,13 +87,12 @@ class _File:
                 periodic = False  # too much is broken, or nothing really repeats
             offsets, lengths, stop = walk(self.data, at, window)
             found = cycle(lengths, loose=loose) if periodic else None
-            rows = self._stretch(offsets[found[0]], lengths[slice(*found)]) if found else 0
+            stretch = self._stretch(offsets[found[0]], lengths[slice(*found)]) if found else None
             tried += found is not None
-            if found and rows:
-                first, last = found
-                self._one_by_one(offsets[:first], lengths[:first])
-                records = self._take(offsets[first], lengths[first:last], rows)
-                at = int(offsets[first]) + rows * int((lengths[first:last] + FRAME).sum())
+            if found and stretch:
+                self._one_by_one(offsets[: found[0]], lengths[: found[0]])
+                records = self._take(stretch)
+                at = stretch.start + stretch.rows * stretch.width
                 gained += records
                 loose = records >= _LONG_STRETCH
                 window = _WINDOW if loose else min(2 * window, _WIDEST)
@@ -145,18 +146,22 @@ class _File:
             at += length + FRAME
         return found
 
-    def _stretch(self, start: int, lengths: Integers) -> int:
-        """Return how many rows from ``start`` on differ from the first in their fields only."""
+    def _stretch(self, start: int, lengths: Integers) -> _Stretch | None:
+        """Return the rows from ``start`` on that differ from the first in their fields only."""
         width = int((lengths + FRAME).sum())
         most = (self.size - start) // width
         if most < _FEW_ROWS or not (layouts := self._layouts(start, lengths)):
-            return 0
+            return None
         same = np.full(width, 255, np.uint8)
+        found = _Stretch(start=int(start), width=width, layouts=layouts)
         for at, layout in layouts:
             for number in layout.fields:
                 span = slice(at + number.at, at + number.at + number.width)
                 same[span] = 128 if number.kind.startswith("varint") else 0
-            same[at + layout.length : at + layout.length + 4] = 0
+                found.columns[span.start] = np.empty((most, number.width), np.uint8)
+            checked = at + layout.length
+            same[checked : checked + 4] = 0
+            found.columns[checked] = np.empty((most, 4), np.uint8)
         rows = self.data[start : start + most * width].reshape(most, width)
         first = rows[0].copy()
         block = max(8, min(most, _BLOCK // width))
@@ -166,22 +171,33 @@ class _File:
             difference = np.bitwise_xor(part, first, out=changed[: len(part)])
             if (np.bitwise_or.reduce(difference, axis=0) & same).any():
                 other = (difference & same).any(axis=1)
-                fitting = at + int(np.argmax(other))
-                return fitting if fitting >= _FEW_ROWS else 0
-        return most
+                fitting = int(np.argmax(other))
+                found.copy(part[:fitting], at)
+                return found if found.rows >= _FEW_ROWS else None
+            found.copy(part, at)
+            self._release(start + at * width, start + (at + block) * width)
+        return found
 
-    def _take(self, start: int, lengths: Integers, rows: int) -> int:
-        """Take in ``rows`` cycles of records from ``start`` on; return how many records."""
-        per_row = len(lengths)
-        width = int((lengths + FRAME).sum())
-        table = _Table(self.data[start : start + rows * width], width, rows)
+    def _release(self, start: int, stop: int) -> None:
+        """Let go of pages of the file that will hardly be looked at again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            length = min(stop, self.size) - first
+            if length > 0:
+                self.mapped.madvise(mmap.MADV_DONTNEED, first, length)
+
+    def _take(self, stretch: _Stretch) -> int:
+        """Take in the records of a stretch; return how many."""
+        per_row = len(stretch.layouts)
+        rows = stretch.rows
         counted = np.arange(rows, dtype=np.int64) * per_row
         known: tuple[Bytes, Integers] | None = None
-        for slot, (at, layout) in enumerate(self._layouts(start, lengths)):
-            event = self.data[start + at : start + at + layout.length].tobytes()
+        for slot, (at, layout) in enumerate(stretch.layouts):
+            place = stretch.start + at
+            event = self.data[place : place + layout.length].tobytes()
             numbers = counted + (self.records + 1 + slot)
-            raw = {number: table.column(at + number.at, number.width) for number in layout.fields}
-            wrong = table.column(at + layout.length, 4).view("<u4").ravel()
+            raw = {number: stretch.column(at + number.at) for number in layout.fields}
+            wrong = stretch.column(at + layout.length).view("<u4").ravel()
             wrong = checksum.unmask(wrong) ^ checksum.of_rows(np.frombuffer(event, np.uint8)[None])
             for number, column in raw.items():
                 after = layout.length - number.at - number.width
@@ -196,8 +212,7 @@ class _File:
             walls = _walls(layout, raw[layout.wall] if layout.wall else None, rows)
             sound = wrong == 0
             for row in np.flatnonzero(~sound).tolist():
-                place = start + row * width + at - HEADER
-                self._damage(int(numbers[row]), place, _WRONG)
+                self._damage(int(numbers[row]), place + row * stretch.width - HEADER, _WRONG)
             for tag, number in layout.scalars:
                 values = _values(number, raw[number])
                 piece = Scalars(records=numbers, steps=steps, walls=walls, values=values)
@@ -277,20 +292,34 @@ class _File:
 _WRONG = "its checksum is wrong"
 
 
-class _Table:
-    """Rows of equal records, seen as columns."""
+@dataclass(slots=True, kw_only=True)
+class _Stretch:
+    """Rows of equal records, of which only some bytes differ."""
 
-    def __init__(self, data: Bytes, width: int, rows: int) -> None:
-        self._data, self._width, self._rows = data, width, rows
+    start: int
+    width: int
+    """Bytes of a row."""
+    layouts: list[tuple[int, Layout]]
+    """Where in a row the data of each record stands, and how it is laid out."""
+    columns: dict[int, Bytes] = field(default_factory=dict)
+    """Place in a row -> the bytes there in every row, (at least ``rows``, their number)."""
+    rows: int = 0
 
-    def column(self, at: int, width: int) -> Bytes:
-        """Return a copy of ``width`` bytes of every row, (rows, width)."""
-        if width in (1, 2, 4, 8):
-            strided = np.ndarray(
-                (self._rows,), f"<u{width}", self._data.data, at, (self._width,)
-            ).copy()
-            return strided.view(np.uint8).reshape(self._rows, width)
-        return self._data.reshape(self._rows, self._width)[:, at : at + width].copy()
+    def copy(self, part: Bytes, at: int) -> None:
+        """Copy some rows into the columns, while the cache still holds them."""
+        self.rows = at + len(part)
+        for place, column in self.columns.items():
+            width = column.shape[1]
+            if width in (1, 2, 4, 8) and len(part):
+                kind = f"<u{width}"
+                whole = np.ndarray((len(part),), kind, part.data, place, (self.width,))
+                column.view(kind)[at : self.rows, 0] = whole
+            else:
+                column[at : self.rows] = part[:, place : place + width]
+
+    def column(self, place: int) -> Bytes:
+        """Return the bytes at a place in every row, (rows, width)."""
+        return self.columns[place][: self.rows]
 
 
 def _steps(layout: Layout, raw: Bytes, count: int) -> Integers:

@@ -18,6 +18,9 @@ LONGEST_LINE = 64 << 20
 """Bytes of a line that is still read. No logged step is longer; what is, is no log."""
 
 _WINDOW = 1 << 18  # numpy passes over so much at a time, so that their results stay in the cache
+_KEPT = (
+    31 << 20
+)  # bytes of the largest block that glibc may be made to keep for the next of its size
 _PROBE = 1 << 16  # bytes before the end of a chunk in which a line end is looked for
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -30,12 +33,15 @@ class Chunk:
     """The lines with their ends; empty for a line that is too long."""
     first: int
     """Number of its first line, from 1."""
+    lines: int
+    """How many lines it holds."""
     cut: bool = False
     """Whether its last line has no line end: the file ends inside it."""
 
 
 def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Iterator[Chunk]:
     """Read a file piece by piece, UTF-16 as UTF-8 and without byte order mark."""
+    bytes(_KEPT)  # for the allocator, which fetches blocks anew that are larger than any freed yet
     with _opened(path) as file:
         line = 1
         stop = os.fstat(file.fileno()).st_size  # a log may still be written to: one state of it
@@ -47,12 +53,13 @@ def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Ite
             if too_long:
                 data = data[: data.rfind(b"\n") + 1]
             cut = not too_long and not data.endswith(b"\n")
+            lines = count(data, ord("\n")) + cut
             if data:
-                yield Chunk(data=data, first=line, cut=cut)
-            line += count(data, ord("\n")) + cut
+                yield Chunk(data=data, first=line, lines=lines, cut=cut)
+            line += lines
             if too_long:
                 _skip_line(file, size)
-                yield Chunk(data=b"", first=line)
+                yield Chunk(data=b"", first=line, lines=1)
                 line += 1
 
 

@@ -69,7 +69,7 @@ def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
         at = start + series.len()
     if height > at:
         parts.append(pl.Series([None], dtype=target).new_from_index(0, height - at))
-    return pl.concat(parts, rechunk=True)
+    return pl.concat(parts, rechunk=False)
 
 
 def settled(series: pl.Series, notes: list[str]) -> pl.Series:

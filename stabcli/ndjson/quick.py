@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from stabcli.ndjson.chunks import count, positions
 
@@ -31,6 +31,7 @@ _MEANT = {float(s): float(t) for t, s in _TOKENS.items()}
 
 _DEEPEST = 64
 """Levels of nesting above which Polars is not asked for a schema: its recursion ends the process."""
+_INFERRED = 1 << 18  # bytes from which on a chunk that breaks the schema is not asked for another
 _WALKED = 4096  # hits up to which a search hops from byte to byte
 _NULL = re.compile(rb":[ \t]*null[ \t]*[,}\r\n]")
 _AFTER = np.zeros(256, bool)
@@ -64,9 +65,10 @@ class Quick:
             return None
         plain, tokens = _without_nan(data)
         if self.schema:
-            parsed = _proved(_read(plain, self.schema), data, tokens)
-            if parsed:
-                return parsed
+            read = _read(plain, self.schema)
+            parsed = _proved(read, data, tokens)
+            if parsed or (read is None and len(data) > _INFERRED):
+                return parsed  # what it breaks at is sooner found in smaller pieces
         if _too_deep(plain):
             return None
         frame = _read(plain, None)
@@ -79,7 +81,7 @@ class Quick:
 def _read(data: bytes, schema: Schema | None) -> pl.DataFrame | None:
     try:
         return pl.read_ndjson(data, schema=schema, infer_schema_length=None)
-    except PolarsError:
+    except (PolarsError, PanicException):
         return None
 
 
@@ -108,17 +110,17 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
             return None
         else:
             leaves[name] = series
-    texts = [n for n, s in leaves.items() if s.dtype == pl.String]
-    if any(bool(leaves[n].str.contains(r"^([\[{]|true$|false$)").any()) for n in texts):
-        return None  # text, or an object or a truth value where others hold text
     if tokens:
         tokens -= sum(_restore(leaves, name) for name in list(leaves))
         if tokens:
             return None
-    keys += sum(int(leaves[n].str.count_matches(":", literal=True).sum()) for n in texts)
+    texts = [s.drop_nulls() for s in leaves.values() if s.dtype == pl.String]
+    if any(bool(t.str.contains(r"^([\[{]|true$|false$)").any()) for t in texts):
+        return None  # text, or an object or a truth value where others hold text
+    keys += sum(int(t.str.count_matches(":", literal=True).sum()) for t in texts)
     missing = count(data, ord(":")) - keys
     if missing:
-        spelt_null = any(bool(leaves[n].str.contains("null", literal=True).any()) for n in texts)
+        spelt_null = any(bool(t.str.contains("null", literal=True).any()) for t in texts)
         if spelt_null or any(re.search(r":\s*null", n) for n in leaves):
             return None
         if sum(1 for _ in _NULL.finditer(data)) != missing:
@@ -129,7 +131,8 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
 def _without_nan(data: bytes) -> tuple[bytes, int]:
     """Rewrite bare NaN, Infinity and -Infinity into sentinels; return how many there were.
 
-    What stands in text is rewritten as well where it looks the same, and turned back with the rest.
+    What stands in text is rewritten as well where it looks just the same, and turned back with the
+    rest.
     """
     found = np.concatenate([_values(data, b"NaN"), _values(data, b"Infinity")])
     if not len(found):
@@ -147,15 +150,20 @@ def _without_nan(data: bytes) -> tuple[bytes, int]:
 
 
 def _values(data: bytes, token: bytes) -> np.ndarray:
-    """Return where a token stands as the value of a key: after a colon, before what may follow."""
+    r"""Return where a token stands as the value of a key: after a colon, before what may follow.
+
+    Before the colon is a quote that ends a name. One behind a backslash stands in text; a name that
+    ends in a backslash would look like it, and a chunk with such a name is left to the slow way.
+    """
     at = _search(data, token)
-    at = at[(at >= 3) & (at + len(token) < len(data))]
+    at = at[(at >= 5) & (at + len(token) < len(data))]
     if not len(at):
         return at
     array = np.frombuffer(data, np.uint8)
     before = at - (array[at - 1] == ord("-")) if token == b"Infinity" else at
     before = before - (array[before - 1] == ord(" "))
     fits: np.ndarray = (array[before - 1] == ord(":")) & _AFTER[array[at + len(token)]]
+    fits &= (array[before - 2] != ord('"')) | (array[before - 3] != ord("\\"))
     return np.asarray(at[fits])
 
 
@@ -183,6 +191,9 @@ def _restore(leaves: dict[str, pl.Series], name: str) -> int:
     series = leaves[name]
     if series.dtype == pl.String:
         held = 0
+        text = series.drop_nulls()
+        if not text.str.contains("e+301", literal=True).any():
+            return 0
         for token, sentinel in _TOKENS.items():
             hits = int(series.str.count_matches(sentinel.decode(), literal=True).sum())
             if hits:

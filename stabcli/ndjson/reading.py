@@ -25,7 +25,7 @@ LARGEST_ARRAY = 1 << 30
 """Bytes of a JSON array that is read: unlike lines it has to be in memory as a whole."""
 
 _FANOUT = 16  # pieces that a chunk which cannot be read quickly is cut into
-_SMALLEST = 1 << 16  # bytes below which it is read line by line instead
+_SMALLEST = 1 << 14  # bytes below which it is read line by line instead
 _LONGEST_NAME = 256  # bytes looked back over for the name of a null
 _NEWLINE = ord("\n")
 _BETWEEN = re.compile(r"[\s,]*")
@@ -79,7 +79,7 @@ class _Reading:
         """Take in some lines."""
         if not self.quick.schema:
             self._learn(chunk.data)
-        self._add(chunk.data, chunk.first, cut=chunk.cut)
+        self._add(chunk.data, chunk.first, chunk.lines, cut=chunk.cut)
 
     def _learn(self, data: bytes) -> None:
         """See from the first lines which columns there are, before whole chunks are parsed."""
@@ -87,9 +87,9 @@ class _Reading:
         if len(head) < len(data):
             self.quick.parse(head)
 
-    def _add(self, data: bytes, first: int, *, cut: bool) -> None:
+    def _add(self, data: bytes, first: int, lines: int, *, cut: bool) -> None:
         parsed = self.quick.parse(data)
-        numbers = _line_numbers(data, first, parsed.height) if parsed else None
+        numbers = _line_numbers(data, first, lines, parsed.height) if parsed else None
         if parsed and numbers is not None:
             self._add_parsed(parsed, numbers)
             if parsed.nulls:
@@ -100,8 +100,10 @@ class _Reading:
                 if len(piece) == len(data):
                     self._add_one_by_one(data, first, cut=cut)
                     return
-                self._add(piece, line, cut=cut and not piece.endswith(b"\n"))
-                line += count(piece, _NEWLINE)
+                torn = not piece.endswith(b"\n")
+                inside = count(piece, _NEWLINE) + torn
+                self._add(piece, line, inside, cut=cut and torn)
+                line += inside
         else:
             self._add_one_by_one(data, first, cut=cut)
 
@@ -189,9 +191,8 @@ def _always(frame: pl.DataFrame, column: str, before: int) -> bool:
     )
 
 
-def _line_numbers(data: bytes, first: int, rows: int) -> np.ndarray | None:
+def _line_numbers(data: bytes, first: int, lines: int, rows: int) -> np.ndarray | None:
     """Return the numbers of the lines that are not blank; None where they are not ``rows``."""
-    lines = count(data, _NEWLINE) + (not data.endswith(b"\n"))
     if lines == rows:
         return np.arange(first, first + lines)
     filled = np.array([bool(line.strip()) for line in data.split(b"\n")])

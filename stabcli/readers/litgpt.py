@@ -27,6 +27,12 @@ def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     if "loss" not in frame.columns and _LOSS in frame.columns:
         notes.append("no line is marked as the end of a step: losses are those of micro-batches")
         frame = frame.rename({_LOSS: "loss"})
+    elif "loss" in frame.columns:
+        done = frame.filter(pl.col("loss").is_not_null())["step"]
+        later = pl.col("step") > done.min()  # the step that a log ends in has not been counted yet
+        lost = frame.filter(later & ~pl.col("step").is_in(done.implode()))["step"].n_unique()
+        if lost:
+            notes.append(f"no line is marked as the end of {lost:,} steps: their loss is unknown")
     if {"iter", _TIME} <= set(frame.columns):
         train = frame.filter(pl.col("iter").is_not_null())
         if (train["iter"] == train["step"]).all():

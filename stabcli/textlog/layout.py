@@ -102,7 +102,7 @@ class Layout:
                 schema={f"{i}": pl.String for i in range(self.width + 1)},
                 truncate_ragged_lines=True,
             )
-        except pl.exceptions.PolarsError:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
             return None
         if table.height != lines + 1:
             return None
@@ -121,10 +121,9 @@ class Layout:
             if made[column].null_count():
                 good &= made[column].is_not_null()
         at = np.flatnonzero(good.to_numpy())
-        columns = {name: made[name] for name in values if not name.startswith("@_")}
-        if len(at) < lines:
-            columns = {name: series.filter(good) for name, series in columns.items()}
-        return Found(at, columns)
+        kept = made.select(name for name in values if not name.startswith("@_"))
+        kept = kept.filter(good) if len(at) < lines else kept
+        return Found(at, {series.name: series for series in kept.get_columns()})
 
     def _head(self) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
         """Read the spans of the head, all as wide as in the line that the layout is learnt from."""
@@ -187,7 +186,8 @@ def _field_of(
         fits.append(text.is_not_null())
         values[field.column] = pl.repeat(value, pl.len(), dtype=pl.Float64).alias(field.column)
         return
-    spelt = text.str.strip_prefix(field.prefix).str.strip_chars(" ")
+    fits.append(text.str.starts_with(field.prefix))  # cheaper than to strip it, which looks too
+    spelt = text.str.slice(len(field.prefix)).str.strip_chars(" ")
     if field.unit:
         fits.append(spelt.str.ends_with(field.unit))
         spelt = spelt.str.strip_suffix(field.unit).str.strip_chars(" ")

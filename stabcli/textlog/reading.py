@@ -124,7 +124,8 @@ class _Reading:
             rest = int(begins[known]) if known < len(begins) else len(data)
             self.rows.close_chunk(None, chunk.first, 0)
             data, begins, ends = data[rest:], begins[known:] - rest, ends[known:] - rest
-            chunk = Chunk(data=data, first=chunk.first + known, cut=chunk.cut)
+            first = chunk.first + known
+            chunk = Chunk(data=data, first=first, lines=len(ends), cut=chunk.cut)
             if not data:
                 return
         self._add(data, begins, ends, chunk)

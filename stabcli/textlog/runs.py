@@ -18,6 +18,11 @@ from stabcli.textlog.reading import Log, read
 from stabcli.textlog.rows import BAR, KIND, OF, RANK, filled_steps, restarts
 
 _INNER = (RANK, KIND, TOTAL, BAR, OF)
+_FEW = 0.1
+"""Share of the rows (of a few rows: two, or a fifth) up to which a value that they lack is told of;
+beyond it, it is just not always logged."""
+_SHOWN = 3
+"""Missing values that are named."""
 
 
 def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
@@ -34,6 +39,7 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
     if "step" not in frame.columns or not frame.height:
         return
     frame = frame.filter(pl.col("step").is_not_null())
+    told += _lacking(frame)  # before a format drops, or marks as hidden, what it knows of
     parts = _apart(frame, log)
     before = 0
     for i, part in enumerate(parts):
@@ -57,6 +63,60 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
 
 def _matched(frame: pl.DataFrame) -> int:
     return frame[LINE].n_unique()
+
+
+def _lacking(frame: pl.DataFrame) -> list[str]:
+    """Tell of values that a few lines lack and nearly all others like them hold.
+
+    A damaged name or separator hides a value without a trace of it in the line. Lines are like
+    others if they are of the same kind, and all of them where nearly all are.
+    """
+    columns = [c for c in frame.columns if c != "step" and not c.startswith("@")]
+    groups = [(pl.lit(value=True), frame)]
+    if KIND in frame.columns and frame[KIND].n_unique() > 1:
+        kinds = frame[KIND].value_counts(sort=True)[KIND].to_list()
+        rare = frame.filter(pl.col(KIND) != kinds[0])  # the commonest kind is all but the others
+        groups += [(pl.col(KIND) == k, rare.filter(pl.col(KIND) == k)) for k in kinds[1:]]
+        groups.append((pl.col(KIND) == kinds[0], rare))
+    lacking: set[tuple[int, str]] = set()
+    for i, (own, part) in enumerate(groups):
+        height, held = part.height, {c: part[c].count() for c in columns}
+        if i and i + 1 == len(groups):
+            height = frame.height - height
+            held = {c: frame[c].count() - count for c, count in held.items()}
+        lacking.update(_lacking_in(frame, own, height, held))
+    if not lacking:
+        return []
+    first = sorted(lacking)[:_SHOWN]
+    shown = ", ".join(f"{column!r} in line {line:,}" for line, column in first)
+    more = ", …" if len(lacking) > _SHOWN else ""
+    return [f"values missing that lines like theirs hold, {len(lacking):,} in all: {shown}{more}"]
+
+
+def _lacking_in(
+    frame: pl.DataFrame, own: pl.Expr, height: int, held: dict[str, int]
+) -> Iterator[tuple[int, str]]:
+    """Yield line and column of what a few of some rows lack; those with columns of their own not.
+
+    Args:
+        frame: All rows.
+        own: Which of them.
+        height: How many of them there are.
+        held: In how many of them each column has a value.
+    """
+    most = min(max(2, int(_FEW * height)), height // 5)
+    usual = [c for c, count in held.items() if height - count <= most]
+    short = [c for c in usual if held[c] < height]
+    if not short:
+        return
+    other = [c for c, count in held.items() if c not in usual and count > 1]
+    rows = frame.filter(own & pl.any_horizontal(pl.col(c).is_null() for c in short)).filter(
+        (pl.sum_horizontal(pl.col(c).is_not_null() for c in usual) * 4 >= len(usual))
+        & ~pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in other))
+    )
+    for column in short:
+        for line in rows.filter(pl.col(column).is_null())[LINE].to_list():
+            yield line, column
 
 
 def _reading(

@@ -333,3 +333,24 @@ def test_garbage_anywhere_is_an_error_or_a_bad_line_but_never_a_crash(log, garba
             assert reading.table.height >= 1
     except StabError:
         pass
+
+
+@pytest.mark.parametrize("tail", ["60;3,4;0,5\rx", "60;3,4;0,5\r\r", "\r6", "60;3,4\r;0,5"])
+def test_a_carriage_return_in_the_last_line_is_no_crash(log, tail):
+    """It parts the last line for some eyes; the rows before are read, and its number is no other."""
+    rows = "".join(f"{s};{3 - s / 100:.3f};0,5\r\n".replace(".", ",") for s in range(50))
+    run = the_run(log("step;loss;lr\r\n" + rows + tail))
+
+    assert run.frame["loss"].to_list()[:50] == [pytest.approx(3 - s / 100) for s in range(50)]
+    assert run.frame.height == 50 or run.frame["loss"][50] == 3.4
+
+
+def test_a_column_half_of_text_is_named(log):
+    """A metric that was logged twice, once broken, is not left out without a word."""
+    rows = "".join(f"{s},{3 - s / 100},{x}\n" for s, x in enumerate(["", "2.5", "", "2.x", ""]))
+    run = the_run(log("step,loss,val_loss\n" + rows))
+
+    assert "val_loss" not in run.frame.columns
+    assert any("'val_loss' holds 1 numbers and 1 texts, such as '2.x'" in n for n in run.notes)
+    words = "".join(f"{s},{3 - s / 100},fine\n" for s in range(5))
+    assert not any("texts" in n for n in the_run(log("step,loss,word\n" + words)).notes)

@@ -35,3 +35,13 @@ def test_no_line_ends_a_step(tmp_path: Path):
 
     assert column(run, "loss") == dict.fromkeys(range(4), 2.5)
     assert any("micro-batches" in note for note in run.notes)
+
+
+def test_a_step_whose_end_is_not_marked_is_told(tmp_path: Path):
+    """A damaged mark makes a micro-batch of the end of a step: its loss is said to be unknown."""
+    text = "".join(LINE.format(s, s, 2.5, " (step)") for s in range(1, 9))
+    broken = text.replace("(step)", "(stXp)", 4).replace("(stXp)", "(step)", 3)
+
+    assert not any("unknown" in note for note in read(tmp_path / "log", text).notes)
+    notes = read(tmp_path / "log", broken).notes
+    assert "no line is marked as the end of 1 steps: their loss is unknown" in notes

@@ -72,3 +72,19 @@ def test_a_table_that_is_no_log_is_an_error_of_one_line(tmp_path: Path) -> None:
         read_runs([str(empty)])
     with pytest.raises(LogError, match="a folder"):
         read_runs([str(tmp_path)], format_name="parquet")
+
+
+def test_a_panic_of_polars_is_a_broken_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some damage makes Polars panic, which is no Exception: still one line that names the file."""
+    path = tmp_path / "metrics.parquet"
+    pl.DataFrame({"step": [1, 2], "loss": [2.0, 1.9]}).write_parquet(path)
+
+    def panic(*_: object, **__: object) -> None:
+        raise pl.exceptions.PanicException("Thrift out of range")
+
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    monkeypatch.setattr(pl, "read_parquet_schema", panic)
+    with pytest.raises(LogError, match=r"metrics\.parquet: a broken parquet file: damaged inside: Thrift"):
+        read_runs([str(path)])
