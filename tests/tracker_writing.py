@@ -1,8 +1,7 @@
 """Writes the files of experiment trackers for tests: small, in the layouts of their own writers.
 
-Each ``write_…`` takes a path and rows of step and values, NaN and infinities among them, and makes
-of them what the tracker would. Where the tracker itself can be installed, sample_logs/ holds what
-it wrote; here it is only to be had without it.
+Each takes rows of step and values, NaN and infinities among them. What the trackers themselves
+wrote of a run lies in sample_logs/; here it is to be had without them.
 """
 
 import json
@@ -42,9 +41,8 @@ def clock(step):
 
 def bare(value):
     """A number as JSON may hold it."""
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    odd = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if math.isfinite(value) else odd
 
 
 def wanted(rows=ROWS):
@@ -116,7 +114,7 @@ def mlflow_metric(key, value, step, run_id, wall=None):
 
 
 def write_mlflow(path, rows=ROWS, *, name="run", run_id="a" * 32, status="FINISHED", params=PARAMS):
-    """A database of MLflow, or one run more in it; returns the open connection's path."""
+    """A database of MLflow, or one run more in it."""
     new = not path.exists()
     database = sqlite3.connect(path)
     if new:
@@ -169,14 +167,15 @@ def write_trackio(path, rows=ROWS, *, name="run", run_id="b" * 32, old=False, co
 def write_trackio_parquet(path, rows=ROWS, *, name="run", run_id="b" * 32):
     """A table of trackio's export, and its configuration beside it."""
     keys = sorted({k for _, values in rows for k in values})
-    own = {"id": range(1, len(rows) + 1), "run_id": run_id, "run_name": name}
     table = {
         "timestamp": [iso(s) for s, _ in rows],
         "step": [s for s, _ in rows],
         **{k: [values.get(k) for _, values in rows] for k in keys},
     }
     frame = pl.DataFrame(table).with_columns(
-        pl.Series("id", own["id"]), pl.lit(run_id).alias("run_id"), pl.lit(name).alias("run_name")
+        pl.int_range(1, pl.len() + 1).alias("id"),
+        pl.lit(run_id).alias("run_id"),
+        pl.lit(name).alias("run_name"),
     )
     frame.write_parquet(path)
     pl.DataFrame(
@@ -238,7 +237,7 @@ def lines(objects):
 
 
 def write_comet(path, rows=ROWS, *, packed=True):
-    about = json.dumps({"offline_id": "c" * 32, "project_name": "samples"})
+    about = json.dumps({"offline_id": "c" * 32})
     return zipped(
         path,
         {"experiment.json": about, "messages.json": lines(comet_messages(rows))},
