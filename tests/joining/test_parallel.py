@@ -301,3 +301,19 @@ def test_speed_is_no_proof_and_what_disagrees_counts(tmp_path):
 
         assert len(runs) == 2
     assert said(runs[0], "'val_loss' agrees, but 'loss' does not")
+
+
+def test_a_smooth_curve_rounded_to_its_trend_is_no_proof(tmp_path):
+    """Two runs whose averaged losses print alike to two digits are two."""
+    one, two = truth(range(300)), truth(range(300), seed=1)
+    for rows in (one, two):
+        smooth = 0.0
+        for r in rows:
+            smooth = 0.98 * smooth + 0.02 * (r["loss"] - 2 - 8 / (r["step"] + 10)) * 0.2
+            r["loss"] = 2 + 8 / (r["step"] + 10) + smooth
+    text(tmp_path / "a.log", one, digits=2, keys=("loss",))
+    jsonl(tmp_path / "b.jsonl", two, keys=("step", "loss"))
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2
+    assert said(runs[0], "rounded so far that other runs would agree as well")
