@@ -290,3 +290,18 @@ def test_what_may_not_be_looked_at_is_a_failure_of_its_own(tmp_path, monkeypatch
 
     assert len(runs) == 1
     assert "theirs: cannot be read: Permission denied" in str(unread[0])
+
+
+def test_a_checkpoint_that_was_asked_about_is_looked_into(tmp_path):
+    """Its files are named as they are; of one below it, the whole."""
+    state(tmp_path / "checkpoint-50" / "trainer_state.json", truth(range(1, 51)))
+    for name in ("model.bin", "step_7/model.bin"):
+        path = tmp_path / "checkpoint-50" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0\1")
+    _, unread = read_runs([str(tmp_path / "checkpoint-50")])
+
+    assert left_out(unread) == [
+        f"{tmp_path}/checkpoint-50: checkpoints, left out: step_7",
+        f"{tmp_path}/checkpoint-50: not logs, left out: model.bin",
+    ]
