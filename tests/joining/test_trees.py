@@ -1,5 +1,6 @@
 """Trees of many runs: several stay several, and all that is left out is named."""
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -305,3 +306,19 @@ def test_a_checkpoint_that_was_asked_about_is_looked_into(tmp_path):
         f"{tmp_path}/checkpoint-50: checkpoints, left out: step_7",
         f"{tmp_path}/checkpoint-50: not logs, left out: model.bin",
     ]
+
+
+def test_packed_logs_tell_as_much_as_plain_ones(tmp_path):
+    """Settings before the first step, and errors, of what was unpacked."""
+    log = text(
+        tmp_path / "train.log",
+        truth(range(60)),
+        head="Namespace(seed=7)\n",
+        tail="RuntimeError: CUDA error: an illegal memory access\n",
+    )
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    (run,), _ = read_runs([str(tmp_path)])
+
+    assert run.facts["seed"].source == "line 1, seed"
+    assert [(t.kind, t.line, t.step) for t in run.troubles] == [("gpu-fault", 62, 59)]
