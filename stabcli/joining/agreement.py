@@ -114,6 +114,8 @@ def align(
     if len(against) > sum(best.of(m) >= LEAST_SHARE for m in shared):
         return Doubt(why=f"{word!r} agrees, but {base.word(against[0])!r} does not")
     attempts = _attempts(other.frame["attempt"].to_numpy(), best.anchors)
+    if np.isnan(attempts).any():
+        return Doubt(why=f"{word!r} agrees, but in no row does most of what both have")
     return Alignment(
         offset=best.offset,
         attempts=attempts,

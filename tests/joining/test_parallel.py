@@ -345,3 +345,20 @@ def test_rows_that_look_alike_in_two_attempts_stay_in_their_own(tmp_path):
     for number in range(3):
         got = values(run, "mem", number)
         assert list(got.values()) == [float(i) for i in range(150 * number, 150 * number + 150)]
+
+
+def test_one_metric_of_many_that_agrees_is_no_proof(tmp_path):
+    """Nor a crash: here one of three agrees, one never, and one in six rows of ten."""
+    one, two = truth(range(200)), truth(range(200), seed=1)
+    for a, b in zip(one, two, strict=True):
+        a["val_loss"], b["val_loss"] = a["grad_norm"], a["grad_norm"]
+        b["reward"] = a["loss"] + (0 if a["step"] % 5 < 3 else 1)
+        a["reward"] = a["loss"]
+        a["loss"], b["loss"] = a["loss"] + 1, b["loss"]
+        a["entropy"], b["entropy"] = a["loss"] * 2, b["loss"] * 3 + (0 if a["step"] % 5 < 3 else 9)
+    keys = ("step", "loss", "val_loss", "reward", "entropy")
+    jsonl(tmp_path / "a.jsonl", one, keys=keys)
+    text(tmp_path / "b.log", two, keys=keys[1:])
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2
