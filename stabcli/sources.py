@@ -18,6 +18,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
@@ -175,6 +176,26 @@ def _temporary() -> Path:
     os.close(handle)
     atexit.register(lambda: Path(name).unlink(missing_ok=True))
     return Path(name)
+
+
+def text_of(shown: str) -> Path | None:
+    """Return an ordinary file with the text of a file, packed or not; None for what holds no text.
+
+    Raises:
+        LogError: As of ``open_source``.
+    """
+    if not os.path.isfile(shown):
+        return None
+    status = os.stat(shown)
+    source = _opened(shown, status.st_mtime_ns, status.st_size)
+    return None if b"\0" in source.head else source.path
+
+
+@lru_cache(maxsize=256)
+def _opened(shown: str, changed: int, size: int) -> Source:
+    """Open a file once, as long as it does not change."""
+    del changed, size
+    return open_source(shown)
 
 
 def _standard_input() -> Source:

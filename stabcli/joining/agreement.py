@@ -92,7 +92,11 @@ def align(
         one: Columns of ``base``, as of ``columns_of``.
         two: Columns of ``other``.
     """
-    shared = [m for m in one if m in two and m not in _PLANNED | _SPEED and _tells(base, other, m)]
+    common = [m for m in one if m in two and m not in _PLANNED | _SPEED and _tells(base, other, m)]
+    shared = [m for m in common if _resolved(base, other, m, one[m], two[m])]
+    if common and not shared:
+        word = base.word(common[0])
+        return Doubt(why=f"{word!r} is rounded so far that other runs would agree as well")
     if not shared:
         return Doubt(why="they have no metric in common that would tell runs apart")
     fits = [_fit(base, other, offset, shared, one, two) for offset in OFFSETS]
@@ -110,6 +114,8 @@ def align(
     if len(against) > sum(best.of(m) >= LEAST_SHARE for m in shared):
         return Doubt(why=f"{word!r} agrees, but {base.word(against[0])!r} does not")
     attempts = _attempts(other.frame["attempt"].to_numpy(), best.anchors)
+    if np.isnan(attempts).any():
+        return Doubt(why=f"{word!r} agrees, but in no row does most of what both have")
     return Alignment(
         offset=best.offset,
         attempts=attempts,
@@ -134,6 +140,26 @@ def _tells(base: Run, other: Run, metric: str) -> bool:
         if turns < RESTLESS * len(moves):
             return False
     return True
+
+
+def _resolved(base: Run, other: Run, metric: str, one: Rounding, two: Rounding) -> bool:
+    """Say whether the noise of a metric shows in the more coarsely rounded of two columns.
+
+    Of a smooth curve rounded to its trend, nothing is left that would tell one run from the next.
+    Noise is what second differences leave of a curve.
+    """
+    finer, coarser = (base, two) if one.fineness >= two.fineness else (other, one)
+    values = finer.frame[metric].drop_nulls().to_numpy()
+    values = values[np.isfinite(values)]
+    bends = np.diff(values, 2)
+    if not len(bends):
+        return True
+    noise = float(np.median(np.abs(bends))) * _OF_BENDS
+    return bool(noise >= float(np.median(coarser.tolerance(values))))
+
+
+_OF_BENDS = 1.4826 / np.sqrt(6.0)
+"""Standard deviation of white noise over the median size of its second differences."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

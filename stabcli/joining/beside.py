@@ -14,6 +14,7 @@ from stabcli.errors import LogError
 from stabcli.joining.gathering import NOT_LOGS, LeftOut
 from stabcli.joining.homes import beside, folders_of, home, homes_of, prints
 from stabcli.run import Fact, Run, Trouble
+from stabcli.sources import text_of
 from stabcli.troubles import Said, troubles
 
 SHOWN = 3
@@ -165,13 +166,11 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
 
 
 def _said(path: str) -> tuple[list[Said], bool]:
-    """Return what a file says of troubles: nothing, where it is binary or cannot be read."""
+    """Return what a file says of troubles: nothing, where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            if b"\0" in file.read(1 << 12):
-                return [], True
-        return troubles(Path(path))
-    except OSError:
+        plain = text_of(path)
+        return troubles(plain) if plain is not None else ([], True)
+    except (OSError, LogError):
         return [], True
 
 

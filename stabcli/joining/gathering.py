@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from stabcli.errors import LogError
@@ -48,9 +49,10 @@ class Gathered:
         self.folders += other.folders
 
 
-def _whole(left: LeftOut) -> LeftOut:
-    """Return the checkpoint that a file is part of, or the file."""
-    folder = next((p for p in left.path.parents if is_checkpoint(p.name)), None)
+def _whole(left: LeftOut, tops: Collection[Path]) -> LeftOut:
+    """Return the checkpoint below the folders given that a file is part of, or the file."""
+    above = takewhile(lambda p: p not in tops, left.path.parents)
+    folder = next((p for p in above if is_checkpoint(p.name)), None)
     if folder is not None and left.why == NOT_LOGS:
         return LeftOut(folder, "checkpoints")
     if is_checkpoint(left.path.name) and left.why == NOT_LOGS:
@@ -58,12 +60,13 @@ def _whole(left: LeftOut) -> LeftOut:
     return left
 
 
-def listed(left: Iterable[LeftOut]) -> list[str]:
+def listed(left: Iterable[LeftOut], folders: Iterable[str]) -> list[str]:
     """Return a line for each folder and reason, with all that was left out of it for that.
 
-    Of a checkpoint all that is no log is named as one.
+    Of a checkpoint in one of the folders that were given all that is no log is named as one.
     """
+    tops = {Path(folder) for folder in folders}
     lines: dict[tuple[Path, str], list[str]] = {}
-    for one in dict.fromkeys(_whole(one) for one in left):
+    for one in dict.fromkeys(_whole(one, tops) for one in left):
         lines.setdefault((one.path.parent, one.why), []).append(one.path.name)
     return [f"{at}: {why}, left out: {', '.join(n)}" for (at, why), n in sorted(lines.items())]

@@ -9,8 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from stabcli.banners import settings_said
+from stabcli.errors import LogError
 from stabcli.joining.homes import prints
 from stabcli.run import Fact, Run
+from stabcli.sources import text_of
 
 
 def bannered(runs: Sequence[Run]) -> list[Run]:
@@ -30,11 +32,9 @@ def _stated(run: Run) -> Run:
         if first is None:
             continue
         try:
-            with open(path, "rb") as file:
-                if b"\0" in file.read(1 << 12):
-                    continue
-            said = settings_said(Path(path), first)
-        except OSError:
+            plain = text_of(path)
+            said = settings_said(plain, first) if plain is not None else {}
+        except (OSError, LogError):
             continue
         for name, fact in said.items():
             where = f"{Path(path).name}, {fact.source}" if len(run.files) > 1 else fact.source

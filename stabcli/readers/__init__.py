@@ -158,7 +158,7 @@ def settle(
     runs, unused = configured(runs, found.configs, given)
     runs, silent = troubled(runs, found.texts)
     left = [*found.left, *unused, *silent]
-    return runs, [*found.failed, *(UnknownFormat(line) for line in listed(left))]
+    return runs, [*found.failed, *(UnknownFormat(line) for line in listed(left, found.folders))]
 
 
 def gather(

@@ -292,7 +292,7 @@ def test_speed_is_no_proof_and_what_disagrees_counts(tmp_path):
         a["step_time"] = b["step_time"] = round(1 + a["grad_norm"], 2)
         a["val_loss"] = b["val_loss"] = a["loss"] if a["step"] % 10 == 0 else None
     for name, rows in (("fast", "step_time"), ("eval", "val_loss")):
-        keys = ("step", "loss", "grad_norm", rows)
+        keys = ("step", "loss", *(("grad_norm",) if name == "eval" else ()), rows)
         folder = tmp_path / name
         folder.mkdir()
         jsonl(folder / "a.jsonl", one, keys=keys)
@@ -301,3 +301,64 @@ def test_speed_is_no_proof_and_what_disagrees_counts(tmp_path):
 
         assert len(runs) == 2
     assert said(runs[0], "'val_loss' agrees, but 'loss' does not")
+
+
+def test_a_smooth_curve_rounded_to_its_trend_is_no_proof(tmp_path):
+    """Two runs whose averaged losses print alike to two digits are two."""
+    one, two = truth(range(300)), truth(range(300), seed=1)
+    for rows in (one, two):
+        smooth = 0.0
+        for r in rows:
+            smooth = 0.98 * smooth + 0.02 * (r["loss"] - 2 - 8 / (r["step"] + 10)) * 0.2
+            r["loss"] = 2 + 8 / (r["step"] + 10) + smooth
+    text(tmp_path / "a.log", one, digits=2, keys=("loss",))
+    jsonl(tmp_path / "b.jsonl", two, keys=("step", "loss"))
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2
+    assert said(runs[0], "rounded so far that other runs would agree as well")
+
+
+def test_a_restless_schedule_is_no_proof_either(tmp_path):
+    """A learning rate that goes up and down is the same in every run of a sweep, too."""
+    rates = {s: 1e-4 * (1 + (s * 7 % 13)) for s in range(200)}
+    one, two = ([{**r, "lr": rates[r["step"]]} for r in truth(range(200), seed=s)] for s in (0, 1))
+    jsonl(tmp_path / "a.jsonl", one, keys=("step", "loss", "lr"))
+    lines = [f"{r['step']},{r['lr']},{r['grad_norm']}" for r in two]
+    (tmp_path / "b.csv").write_text("step,lr,grad_norm\n" + "\n".join(lines) + "\n")
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2
+    assert said(runs[0], "no metric in common")
+
+
+def test_rows_that_look_alike_in_two_attempts_stay_in_their_own(tmp_path):
+    """Printed to two digits many losses of an attempt are those of another at the same step."""
+    attempts = [truth(range(a, a + 150), seed=9 + a) for a in (0, 20, 40)]
+    rows = [row for attempt in attempts for row in attempt]
+    jsonl(tmp_path / "metrics.jsonl", rows)
+    text(tmp_path / "train.log", [{**r, "mem": i} for i, r in enumerate(rows)], digits=2,
+         keys=("loss", "mem"))  # fmt: skip
+    run = only(tmp_path)
+
+    assert spans(run) == [(0, 149), (20, 169), (40, 189)]
+    for number in range(3):
+        got = values(run, "mem", number)
+        assert list(got.values()) == [float(i) for i in range(150 * number, 150 * number + 150)]
+
+
+def test_one_metric_of_many_that_agrees_is_no_proof(tmp_path):
+    """Nor a crash: here one of three agrees, one never, and one in six rows of ten."""
+    one, two = truth(range(200)), truth(range(200), seed=1)
+    for a, b in zip(one, two, strict=True):
+        a["val_loss"], b["val_loss"] = a["grad_norm"], a["grad_norm"]
+        b["reward"] = a["loss"] + (0 if a["step"] % 5 < 3 else 1)
+        a["reward"] = a["loss"]
+        a["loss"], b["loss"] = a["loss"] + 1, b["loss"]
+        a["entropy"], b["entropy"] = a["loss"] * 2, b["loss"] * 3 + (0 if a["step"] % 5 < 3 else 9)
+    keys = ("step", "loss", "val_loss", "reward", "entropy")
+    jsonl(tmp_path / "a.jsonl", one, keys=keys)
+    text(tmp_path / "b.log", two, keys=keys[1:])
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert len(runs) == 2

@@ -1,5 +1,6 @@
 """Trees of many runs: several stay several, and all that is left out is named."""
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -290,3 +291,34 @@ def test_what_may_not_be_looked_at_is_a_failure_of_its_own(tmp_path, monkeypatch
 
     assert len(runs) == 1
     assert "theirs: cannot be read: Permission denied" in str(unread[0])
+
+
+def test_a_checkpoint_that_was_asked_about_is_looked_into(tmp_path):
+    """Its files are named as they are; of one below it, the whole."""
+    state(tmp_path / "checkpoint-50" / "trainer_state.json", truth(range(1, 51)))
+    for name in ("model.bin", "step_7/model.bin"):
+        path = tmp_path / "checkpoint-50" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0\1")
+    _, unread = read_runs([str(tmp_path / "checkpoint-50")])
+
+    assert left_out(unread) == [
+        f"{tmp_path}/checkpoint-50: checkpoints, left out: step_7",
+        f"{tmp_path}/checkpoint-50: not logs, left out: model.bin",
+    ]
+
+
+def test_packed_logs_tell_as_much_as_plain_ones(tmp_path):
+    """Settings before the first step, and errors, of what was unpacked."""
+    log = text(
+        tmp_path / "train.log",
+        truth(range(60)),
+        head="Namespace(seed=7)\n",
+        tail="RuntimeError: CUDA error: an illegal memory access\n",
+    )
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    (run,), _ = read_runs([str(tmp_path)])
+
+    assert run.facts["seed"].source == "line 1, seed"
+    assert [(t.kind, t.line, t.step) for t in run.troubles] == [("gpu-fault", 62, 59)]
