@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from stabcli import delimited
 from stabcli.assembly import LINE, as_number
 from stabcli.metrics import resolve
 from stabcli.sources import HEAD_BYTES
@@ -141,9 +142,15 @@ def read_table(path: Path, header: Header, rename: Callable[[list[str]], list[st
     data = np.memmap(path, np.uint8, "r")
     if header.start >= len(data):
         return Table(frame=pl.DataFrame(), notes=notes, bad=bad)
-    lines = _Lines(data, header)
     names = rename(header.names)
-    frame = None if lines.spanning else _parsed(path, data, lines, header, names)
+    kinds = _kinds(data[header.start :], header, names)
+    if pl.String not in kinds.values() and data[: header.start].tobytes().isascii():
+        frame = delimited.regular(path, data[header.start :], header.line, kinds, header.separator)
+        if frame is not None:
+            number = pl.int_range(header.line + 1, header.line + 1 + frame.height, dtype=pl.Int64)
+            return Table(frame=frame.with_columns(number.alias(LINE)), notes=notes, bad=bad)
+    lines = _Lines(data, header)
+    frame = None if lines.spanning else _parsed(path, data, lines, header, kinds)
     if frame is None:
         frame = _line_by_line(data, lines, header, names, bad)
     else:
@@ -233,7 +240,7 @@ def _repeats(data: np.ndarray, start: np.ndarray, length: np.ndarray, raw: bytes
 
 
 def _parsed(
-    path: Path, data: np.ndarray, lines: _Lines, header: Header, names: list[str]
+    path: Path, data: np.ndarray, lines: _Lines, header: Header, kinds: delimited.Kinds
 ) -> pl.DataFrame | None:
     """Let polars read the rows; None where it sees other rows than we do."""
     rows = lines.rows
@@ -247,20 +254,12 @@ def _parsed(
         source, skip = io.BytesIO(), 0
         for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True):
             source.write(data[lines.start[a] : lines.stop[b] + 1].tobytes())
-        source.seek(0)
-    kinds = _kinds(data[header.start :], header, names)
-    for schema in (kinds, dict.fromkeys(names, pl.String)):
-        try:
-            frame = pl.read_csv(
-                source,
-                has_header=False,
-                skip_lines=skip,
-                schema=schema,
-                separator=header.separator,
-                encoding="utf8-lossy",
-                glob=False,
-            )
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    text: delimited.Kinds = dict.fromkeys(kinds, pl.String)
+    for schema in (kinds, text):
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+        frame = delimited.read(source, skip, schema, header.separator)
+        if frame is None:
             continue
         if frame.height != len(rows):
             return None
@@ -268,9 +267,7 @@ def _parsed(
     return None
 
 
-def _kinds(
-    data: np.ndarray, header: Header, names: list[str]
-) -> dict[str, type[pl.Float64 | pl.String]]:
+def _kinds(data: np.ndarray, header: Header, names: list[str]) -> delimited.Kinds:
     """Tell columns of numbers from text by rows of the head, the middle and the tail."""
     text: set[int] = set()
     top = max(0, len(data) - _SAMPLE)

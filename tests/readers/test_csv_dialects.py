@@ -1,6 +1,7 @@
 import polars as pl
 import pytest
 
+from stabcli import delimited, tables
 from stabcli.assembly import Options, assemble
 from stabcli.readers.csv import csv, matches
 from stabcli.sources import open_source
@@ -174,3 +175,36 @@ def test_real_algoperf_measurements_have_the_rows_they_should(shared_data):
         "librispeech_deepspeech_jax": 15,
         "wmt_jax": 0,
     }
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1,2,3\n4,5,6\n",
+        "1,2,3\r\n4,,6\r\n",
+        "1,2\n3,4,5,6\n7,8,9\n",  # as many separators as three whole rows have
+        "1,2,3,4\n5,6\n7,8,9\n",
+        "1,2,3\n\n4,5,6\n",
+        "1,2,3\nstep,loss,lr\n4,5,6\n",
+        '1,2,"3"\n4,5,6\n',
+        "1,NaN,-inf\n4,x,6\n",
+        "1,2,3\n4,5",
+        "1,2,3\r4,5\n6,7,8\n",
+    ],
+)
+def test_what_is_read_at_once_is_what_is_read_with_care(log, monkeypatch, rows):
+    """A table whose lines are counted only, and not looked at, gives the same rows and complaints."""
+    source = log("step,loss,lr\n" + "10,2.5,0.1\n11,2.5,0.1\n" + rows)
+    (quick,) = csv(source)
+    monkeypatch.setattr(delimited, "regular", lambda *_: None)
+    (slow,) = csv(source)
+
+    assert quick.table.equals(slow.table)
+    assert (quick.notes, quick.bad) == (slow.notes, slow.bad)
+
+
+def test_a_table_of_like_rows_is_read_at_once(log, monkeypatch):
+    """It is not gone through line by line before."""
+    monkeypatch.setattr(tables, "_Lines", None)
+
+    assert the_run(log("step,loss,lr\n" + "".join(f"{s},2.5,\n" for s in range(99)))).bad.count == 0
