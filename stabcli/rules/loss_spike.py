@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.bumps import Bumps, Tails
+from stabcli.bumps import Bumps
+from stabcli.rarity import Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -27,14 +28,16 @@ SHORT_RISE_BELOW_ERROR = 0.4
 """Relative rise that a short bump must show for a warning where its score is no error's."""
 USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
-HEAVY_RATIO = 2.5
-"""Ratio to the level from which no bump is put down to heavy tails."""
-ALONE_SIGMAS = 5.3
-"""Standard deviations of a thousand rows at which one row in five million lies by chance."""
-ALONE_RATIO = 1.4
-"""Ratio to the level from which a row that stands alone is a warning."""
-ALONE_SHARE = 0.7
-"""Share of its height that no row around may reach."""
+HIGH_RATIO = 2.5
+"""Ratio to the level from which a bump must be as good as certain noise to be put down to it."""
+RARE, RARE_HIGH = 0.05, 1.0
+"""Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
+APART = 2.0
+"""Times the height of the highest other row of the run that is out of reach of its noise too."""
+ALONE_RISE = float(np.log(1.4))
+"""Log ratio to the level from which a row that the noise does not bring is a warning."""
+ALONE_SIGMAS = 4.4
+"""Standard deviations of a thousand rows from which that is asked."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -123,9 +126,11 @@ def loss_spike(
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.nan_to_num(signal.values / level, nan=1.0)
         bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
-        tails = Tails(signal.values, scores.base)
+        rarity = Rarity(signal.values, floor=FLOOR)
+        with np.errstate(invalid="ignore"):
+            high = (rarity.sigmas >= ALONE_SIGMAS) & (rarity.above >= ALONE_RISE)
         every_step = (run.log_interval or 1) == 1
-        for first, last in stretches(scores.z >= notice, gap=join):
+        for first, last in stretches((scores.z >= notice) | high, gap=join):
             inside = np.arange(first, last + 1)
             peak = int(inside[np.argmax(ratio[inside])])
             top = float(scores.z[inside].max())
@@ -142,12 +147,14 @@ def loss_spike(
                 small = every_step and ratio[peak] < 1 + least
                 if small or bumps.others(first, last, ratio[peak], usual_within) >= usual:
                     severity, tags = "notice", ("uneven-batches",)
-            if top < USUAL_SCORE and ratio[peak] < HEAVY_RATIO and bumps.only_short(first, last):
-                if tails.heavy(first, last):
+            if bumps.only_short(first, last):
+                if not _rare(rarity, first, last, ratio[peak]):
                     severity, tags = "notice", ("uneven-batches",)
-                elif severity == "notice" and _alone(tails, first, last, ratio[peak]):
+                elif severity == "notice" and rarity.above[first : last + 1].max() >= ALONE_RISE:
                     severity, tags = "warning", ()
-            if bumps.only_short(first, last) and ratio[peak] < HEAVY_RATIO:
+            if top < notice and severity == "notice":
+                continue
+            if bumps.only_short(first, last) and ratio[peak] < HIGH_RATIO:
                 spread_out = bumps.share(first, last, ratio[peak], usual_within)
                 if spread_out >= FREQUENT:
                     severity, tags = "notice", ("uneven-batches",)
@@ -175,7 +182,8 @@ def loss_spike(
         raise CannotLook(f"fewer than {MINIMUM + 1} logged losses in every attempt")
 
 
-def _alone(tails: Tails, first: int, last: int, ratio: float) -> bool:
-    """Say whether a row is far above its level and all rows around it are not."""
-    high = ratio >= ALONE_RATIO and tails.sigmas[first : last + 1].max() >= ALONE_SIGMAS
-    return bool(high and tails.alone(first, last, ALONE_SHARE))
+def _rare(rarity: Rarity, first: int, last: int, ratio: float) -> bool:
+    """Say whether the noise of this run does not bring a row so high."""
+    if rarity.chance(first, last) <= (RARE if ratio < HIGH_RATIO else RARE_HIGH):
+        return True
+    return bool(rarity.sigmas[first : last + 1].max() >= APART * rarity.besides(first, last))
