@@ -28,9 +28,9 @@ SHORT_RISE_BELOW_ERROR = 0.4
 """Relative rise that a short bump must show for a warning where its score is no error's."""
 USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
-HIGH_RATIO = 2.5
+HIGH_RATIO = 2.7
 """Ratio to the level from which a bump must be as good as certain noise to be put down to it."""
-RARE, RARE_HIGH = 0.05, 1.0
+RARE, RARE_HIGH = 0.03, 1.0
 """Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
 APART = 2.0
 """Times the height of the highest other row of the run that is out of reach of its noise too."""
