@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import polars as pl
 
 from stabcli.levels import SIGMA_PER_MAD, centred
 
@@ -57,13 +56,8 @@ class Rarity:
         unit = np.maximum(SIGMA_PER_MAD * _around(np.abs(self.above)), floor)
         self.sigmas = self.above / unit
         """The same in even units, those of the thousand rows around each."""
-        # Longer excursions, the fall of the first rows among them, are no law of single rows.
-        with np.errstate(invalid="ignore"):
-            self._single = np.abs(centred(self.sigmas, LONG_ROWS)) < LONG_SIGMAS
-        candidates = np.where(self._single, self.sigmas, 0.0)
-        highest = min(_HIGHEST, len(candidates))
-        top = np.argpartition(candidates, len(candidates) - highest)[-highest:] if highest else []
-        self._top = np.asarray(top, np.int64)
+        highest = min(_HIGHEST, len(self.sigmas))
+        self._top = np.argpartition(self.sigmas, len(self.sigmas) - highest)[::-1][:highest]
 
     def chance(self, first: int, last: int) -> float:
         """Return how many rows so high as the highest of these noise would bring in the whole run.
@@ -74,17 +68,28 @@ class Rarity:
         Robust Statistical Modeling Using the t Distribution; fitted by its EM algorithm to what
         lies above the level.
         """
-        around = np.r_[max(0, first - 1 - WITHIN) : max(0, first - 1), last + 2 : last + 2 + WITHIN]
-        around = around[around < len(self.sigmas)]
-        counts = _histogram(self.sigmas[around][self._single[around]])
+        start, stop = max(0, first - WITHIN), last + 1 + WITHIN
+        around = self.sigmas[start:stop]
+        single = np.abs(centred(around, LONG_ROWS)) < LONG_SIGMAS
+        single[max(0, first - 1 - start) : last + 2 - start] = False
+        counts = _histogram(around[single])
         if counts.sum() < FEWEST:
             return math.inf
         return len(self.sigmas) * _tail(counts, float(self.sigmas[first : last + 1].max()))
 
     def besides(self, first: int, last: int) -> float:
-        """Return the height, in even units, of the highest single row but these in the whole run."""
-        others = self._top[(self._top < first - 1) | (self._top > last + 1)]
-        return float(self.sigmas[others].max()) if len(others) else math.inf
+        """Return the height, in even units, of the highest single row but these in the whole run.
+
+        Rows of longer excursions, the fall of the first rows among them, are no single ones.
+        """
+        half = LONG_ROWS // 2
+        highest = [
+            float(self.sigmas[i])
+            for i in self._top.tolist()
+            if not first - 1 <= i <= last + 1
+            and abs(np.median(self.sigmas[max(0, i - half) : i + half + 1])) < LONG_SIGMAS
+        ]
+        return max(highest, default=math.inf)
 
 
 def _around(x: np.ndarray) -> np.ndarray:
@@ -93,7 +98,7 @@ def _around(x: np.ndarray) -> np.ndarray:
     if whole < 2:
         return np.full(len(x), float(np.median(x)) if len(x) else 0.0)
     blocks = np.median(x[: whole * BLOCK].reshape(whole, BLOCK), axis=1)
-    smooth = pl.Series(blocks).rolling_median(BLOCKS, min_samples=1, center=True).to_numpy()
+    smooth = centred(blocks, BLOCKS)
     return np.asarray(smooth[np.minimum(np.arange(len(x)) // BLOCK, whole - 1)])
 
 

@@ -58,10 +58,14 @@ def trimeans(x: np.ndarray, window: int, stride: int) -> tuple[np.ndarray, np.nd
         return np.empty(0), np.empty(0)
     windows = sliding_window_view(x, window)[::stride]
     levels, medians = np.empty(len(windows)), np.empty(len(windows))
+    # The quartiles as numpy.quantile has them; sorting short rows is several times faster.
+    places = np.array([0.25, 0.5, 0.75]) * (window - 1)
+    low, high = np.floor(places).astype(int), np.ceil(places).astype(int)
     for at in range(0, len(windows), _CHUNK):
-        part = np.quantile(windows[at : at + _CHUNK], (0.25, 0.5, 0.75), axis=1)
-        levels[at : at + _CHUNK] = 0.25 * part[0] + 0.5 * part[1] + 0.25 * part[2]
-        medians[at : at + _CHUNK] = part[1]
+        ordered = np.sort(windows[at : at + _CHUNK], axis=1)
+        part = ordered[:, low] + (places - low) * (ordered[:, high] - ordered[:, low])
+        levels[at : at + _CHUNK] = part @ np.array([0.25, 0.5, 0.25])
+        medians[at : at + _CHUNK] = part[:, 1]
     return levels, medians
 
 
@@ -150,18 +154,14 @@ def slides(x: np.ndarray, at: np.ndarray, *, rows: int, least: float) -> list[Sh
         wander = SIGMA_PER_MAD * float(np.median(np.abs(size - np.median(size))))
         limit = np.maximum(np.maximum(least, SLIDE_ERRORS * error), SLIDE_WANDER * wander)
         straight = np.abs(rest).max(axis=1) <= STRAIGHT * size
-        for i in np.flatnonzero(
-            (size >= limit) & straight & (slope < 0)
-        ):
+        for i in np.flatnonzero((size >= limit) & straight & (slope < 0)):
             first, last = (int(i) + k) * rows, (int(i) + k + gap) * rows - 1
             after = float(means[1][0][i, 0])
             candidates.append((-float(size[i] / limit[i]), first, last, after - size[i], after))
     found: list[Shift] = []
     for sureness, first, last, before, after in sorted(candidates):
         if not any(s.first <= last and first <= s.last for s in found):
-            found.append(
-                Shift(first=first, last=last, before=before, after=after, score=-sureness)
-            )
+            found.append(Shift(first=first, last=last, before=before, after=after, score=-sureness))
     return sorted(found, key=lambda s: s.first)
 
 

@@ -160,9 +160,7 @@ def _climbs(
     climbs: list[tuple[int, int, float, float]] = []
     wander = 0.0
     for part in PARTS:
-        told, wander = _at_width(
-            x, max(16, whole // part), share * whole, rise, sigmas, wander
-        )
+        told, wander = _at_width(x, max(16, whole // part), share * whole, rise, sigmas, wander)
         for climb in told:
             if not any(a <= climb[1] and climb[0] <= b for a, b, _, _ in climbs):
                 climbs.append(climb)
