@@ -23,6 +23,9 @@ BLOCKS = 9
 """Blocks around a row whose median is the unit: that of 64 rows is itself uncertain by a tenth."""
 WITHIN = 768
 """Rows on either side whose law decides: enough for its tail, few enough to be of one kind."""
+EXTREME = 20.0
+"""Standard deviations from which a row is no noise, whatever other rows say: in a run of even
+batches with a few bad ones among them those would make each other usual."""
 FEWEST = 64
 """Rows above their level without which no law is told."""
 DEGREES = np.array([2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 50.0, 1000.0])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.bumps import Bumps
-from stabcli.rarity import Rarity
+from stabcli.rarity import EXTREME, Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -119,7 +119,7 @@ def grad_norm_spike(
             common = over[peak] < usual_ratio and bumps.only_short(first, last)
             if common and (
                 bumps.others(first, last, over[peak], USUAL_WITHIN) >= usual
-                or (last - first < SHORT_ROWS and rarity.chance(first, last) > RARE)
+                or (last - first < SHORT_ROWS and _noise(rarity, first, last))
             ):
                 severity, tags = "notice", ("uneven-batches",)
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
@@ -140,3 +140,10 @@ def grad_norm_spike(
             )
     if not looked:
         raise CannotLook(f"fewer than {MINIMUM + 1} logged gradient norms in every attempt")
+
+
+def _noise(rarity: Rarity, first: int, last: int) -> bool:
+    """Say whether the noise of this run brings norms so high."""
+    if rarity.sigmas[first : last + 1].max() >= EXTREME:
+        return False
+    return rarity.chance(first, last) > RARE

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.bumps import Bumps
-from stabcli.rarity import Rarity
+from stabcli.rarity import EXTREME, Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -184,6 +184,9 @@ def loss_spike(
 
 def _rare(rarity: Rarity, first: int, last: int, ratio: float) -> bool:
     """Say whether the noise of this run does not bring a row so high."""
+    height = float(rarity.sigmas[first : last + 1].max())
+    if height >= EXTREME and ratio >= np.exp(ALONE_RISE):
+        return True
     if rarity.chance(first, last) <= (RARE if ratio < HIGH_RATIO else RARE_HIGH):
         return True
-    return bool(rarity.sigmas[first : last + 1].max() >= APART * rarity.besides(first, last))
+    return height >= APART * rarity.besides(first, last)
