@@ -60,7 +60,8 @@ class Rarity:
         self.sigmas = self.above / unit
         """The same in even units, those of the thousand rows around each."""
         highest = min(_HIGHEST, len(self.sigmas))
-        self._top = np.argpartition(self.sigmas, len(self.sigmas) - highest)[::-1][:highest]
+        top = np.argpartition(self.sigmas, len(self.sigmas) - highest)[::-1][:highest]
+        self._top = top[np.argsort(-self.sigmas[top])]
 
     def chance(self, first: int, last: int) -> float:
         """Return how many rows so high as the highest of these noise would bring in the whole run.
@@ -86,13 +87,11 @@ class Rarity:
         Rows of longer excursions, the fall of the first rows among them, are no single ones.
         """
         half = LONG_ROWS // 2
-        highest = [
-            float(self.sigmas[i])
-            for i in self._top.tolist()
-            if not first - 1 <= i <= last + 1
-            and abs(np.median(self.sigmas[max(0, i - half) : i + half + 1])) < LONG_SIGMAS
-        ]
-        return max(highest, default=math.inf)
+        for i in self._top.tolist():
+            near = self.sigmas[max(0, i - half) : i + half + 1]
+            if not first - 1 <= i <= last + 1 and abs(np.median(near)) < LONG_SIGMAS:
+                return float(self.sigmas[i])
+        return math.inf
 
 
 def _around(x: np.ndarray) -> np.ndarray:

@@ -46,13 +46,13 @@ def loss_divergence(
 
     ## What it finds
     Two things. A climb: the level (trimean) of a window (a fiftieth or a twelfth of the run, at
-    least 16 rows) stays more than ``rise`` above the lowest such level so far, for at least
-    ``share`` of the run and 16 rows, and by more than ``sigmas`` standard errors. The finding
-    begins where the loss left its lowest level. A warning; an error from ``error_rise``, and
-    critical where it ends ``critical_rise`` above it. A slide: a loss that was falling goes on as
-    before, but from a level at least ``slide`` and six standard errors higher, as a rise about as
-    slow as the fall leaves it. The lines before and after are fitted to a twentieth of the run
-    each, in log steps, and must be straight. A warning.
+    least 16 rows) stays above the lowest such level so far: by ``rise`` and seven standard errors
+    for at least ``share`` of the run and 16 rows, or by twice ``rise`` and five for twice as long
+    (``sigmas`` either way of a difference). It begins where the loss left its lowest level. A
+    warning; an error from ``error_rise``, and critical where it ends ``critical_rise`` above it.
+    A slide: a loss that was falling goes on as before, but from a level at least ``slide`` and six
+    standard errors higher, as a rise about as slow as the fall leaves it. The lines before and
+    after are fitted to a twentieth of the run each, in log steps, and must be straight. A warning.
 
     ## Why it matters
     A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
@@ -64,14 +64,15 @@ def loss_divergence(
 
     ## When it errs
     A change to harder data raises the loss on purpose; a change of batch size or number of GPUs
-    that is logged excuses a rise of less than half. The noise of very short fine-tunes can hide or fake a trend.
+    that is logged excuses a rise of less than half. The noise of very short fine-tunes can hide or
+    fake a trend, and what an epoch's end takes back at once leaves none.
 
     ## Settings
-    rise: Relative rise above the lowest level.
+    rise: Relative rise above the lowest level, where that is sure.
     slide: Relative distance of the line after a slide from the line before it.
     error_rise: Relative rise from which it is an error.
     share: Share of the run for which it must last.
-    sigmas: Standard errors of the window's level by which it must exceed the lowest level.
+    sigmas: Standard errors by which a level must exceed the lowest, half of those of the difference.
     critical_rise: Relative rise at the end from which it is critical.
 
     ## Example
@@ -79,7 +80,7 @@ def loss_divergence(
     error     loss-divergence      attempt 0  step 818..1200  loss 3.297, expected 2.402
 
     ## Sources
-    - ``rise`` and ``share``: no finding in 320 clean made runs and 131 real ones, and a rise of a
+    - ``rise`` and ``share``: no finding in 320 clean made runs and 83 real ones, and a rise of a
       tenth over a twentieth of the run, most of which the falling loss takes back, is found.
     - A rise of 10 % over 5 % of the run: slow divergences told in public training chronicles
       (BigScience tr8-104B, IDEFICS-80B) were of this size before anybody acted.

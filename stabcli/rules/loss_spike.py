@@ -65,11 +65,13 @@ def loss_spike(
     rows after a restart, everything counts one degree less, unless it is three times the level.
 
     A bump of at most ``short`` rows is only a notice where it rises by less than ``short_rise``
-    (40 % below ``error`` deviations) in a log of every step. So is one that reaches neither one
-    and a half times the level nor 16 deviations, where ``usual`` others about as high stand
-    within ``usual_within`` rows of it, or, below 2.5 times the level, where the 4000 rows on either
-    side have a heavy tail: batches of this run are that uneven. A row 1.4 times the level that
-    stands alone in all of these, 5.3 of their standard deviations up, is a warning in any case.
+    (40 % below ``error`` deviations) in a log of every step, or reaches neither one and a half
+    times the level nor 16 deviations while ``usual`` others about as high stand within
+    ``usual_within`` rows. So is one that the noise of this run may well bring: Student's t,
+    fitted to how far the rows around lie above their level, expects more than 0.03 such rows in
+    the whole run (more than one from 2.7 times the level on), unless it is twice as high as any
+    other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
+    not bring is a warning, whatever the 64 rows before it say.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -81,8 +83,9 @@ def loss_spike(
 
     ## When it errs
     At a logging interval of k the loss is a mean of k steps, so that a spike of one step is
-    divided by k. Very small batches have heavy tails: look for spikes that come back in every
-    epoch at the same sample. A planned change of data shows as a shift, not as a spike.
+    divided by k. Where batches are so uneven that single rows reach twice the level by chance,
+    one that does so for a reason is a notice only; look for spikes that come back in every epoch
+    at the same sample. A planned change of data shows as a shift, not as a spike.
 
     ## Settings
     notice: Robust standard deviations for a notice.
@@ -103,6 +106,8 @@ def loss_spike(
     ## Sources
     - Log values, median base and floored MAD: compared with ten published detectors over 99
       runs, 0 of 92 healthy runs flagged at 8 standard deviations.
+    - Student's t as the law of noise with heavy tails: Lange, Little and Taylor (1989), Robust
+      Statistical Modeling Using the t Distribution.
     - Median and MAD in place of mean and standard deviation: Iglewicz and Hoaglin (1993),
       How to Detect and Handle Outliers.
     """
