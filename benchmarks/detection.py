@@ -144,7 +144,8 @@ def main():
     parser.add_argument("--places", type=int, default=3, help="places of each fault in a real log")
     parser.add_argument("--rivals", help="virtual environment with the rivals")
     parser.add_argument("--missed", action="store_true", help="name what stabcli's default missed")
-    parser.add_argument("--only", help="faults whose name holds this text")
+    parser.add_argument("--only", help="faults whose name holds one of these texts, by commas")
+    parser.add_argument("--delays", action="store_true", help="how many rows a fault must show too")
     parser.add_argument("--alone", action="store_true", help="only stabcli's default preset")
     parser.add_argument("--bakeoff", type=int, metavar="SEEDS", help="only the 22 plain cases")
     given = parser.parse_args()
@@ -164,7 +165,8 @@ def main():
             print("".join(f"    {line}\n" for line in amiss), end="")
         return
     detectors = [default] if given.alone else [default, Stabcli("seed"), *PUBLISHED]
-    faults = [f for f in FAULTS if given.only is None or given.only in f"{f.kind} {f.size}"]
+    wanted = (given.only or "").split(",")
+    faults = [f for f in FAULTS if any(text in f"{f.kind} {f.size}" for text in wanted)]
     outside = []
     if given.rivals and not given.quick:
         outside, absent = rivals(given.rivals)
@@ -179,7 +181,7 @@ def main():
         asked = detectors + (outside if log.rows <= MOST and given_outside < ENOUGH else [])
         given_outside += len(asked) > len(detectors)
         quiet(log, asked, silences)
-        late = told if log.rows <= 3000 and not given.quick and at % 3 == 0 else ()
+        late = told if log.rows <= 3000 and given.delays and at % 3 == 0 else ()
         recall(log, asked, tallies, seed, faults=faults, late=late)
     for at in range(longs):
         quiet(made(seed + count + at, longest=10**6), [default], silences)
