@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.bumps import Bumps
-from stabcli.rarity import EXTREME, Rarity
+from stabcli.rarity import Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -18,6 +18,8 @@ SHORT_ROWS = 3
 """Rows in a row up to which a bump can be one of uneven batches."""
 RARE = 0.03
 """Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
+EXTREME = 10.0
+"""Standard deviations from which a norm is no noise: its logarithm has lighter tails than a loss."""
 USUAL_WITHIN = 2000
 """Rows on either side of a bump in which others are counted."""
 

@@ -116,12 +116,12 @@ def loss_divergence(
                 severity=severity,
                 value=low + top,
                 expected=low,
-                score=top / (rise * abs(low)) if low else None,
+                score=max(1.0, top / (2 * rise * abs(low))) if low else None,
                 tags=("gradual-onset",) if slow else (),
             )
         for s in _slides(x, signal.steps[warm:], len(signal), slide):
-            told = any(a <= s.last and s.first <= b for a, b, _, _ in climbs)
             near = SETTLES + s.last - s.first
+            told = any(a <= s.last + near and s.first - near <= b for a, b, _, _ in climbs)
             planned = any(-near <= warm + s.first - c <= near for c in changes)
             if not told and not planned:
                 yield finding(
@@ -209,8 +209,14 @@ def _at_width(
         if climbs and (last + 1) * size - 1 <= climbs[-1][1]:
             continue
         low, top = float(lowest[first]), float(over[first : last + 1].max())
-        risen = float(over[first : min(last, first + wide // 2) + 1].max())
-        begun = _onset(x, min(len(x) - 1, (first + 1) * size - 1), width, low, risen)
+        seen = min(len(x) - 1, (first + 1) * size - 1)
+        risen, whole = (
+            float(over[first : min(last, first + rows) + 1].max()) for rows in (wide // 2, wide)
+        )
+        begun = _onset(x, seen, width, low, risen)
+        steep = _onset(x, seen, width, low, whole)
+        if begun < steep and np.median(x[begun:steep]) <= low + whole / 8:
+            begun = steep  # nothing rose in between: a step, not a slope
         ended = len(x) - 1 if last == len(blocks) - 1 else (last + 1) * size - 1
         if climbs and begun <= climbs[-1][1]:
             begun, _, before, low = climbs.pop()

@@ -30,14 +30,16 @@ USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
 HIGH_RATIO = 2.7
 """Ratio to the level from which a bump must be as good as certain noise to be put down to it."""
-RARE, RARE_HIGH = 0.03, 1.0
+RARE = 0.03
 """Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
+RARE_HIGH = 0.001
+"""For bumps above ``HIGH_RATIO`` it is one row up to a thousand rows, and falls with their number."""
 APART = 2.0
 """Times the height of the highest other row of the run that is out of reach of its noise too."""
 ALONE_RISE = float(np.log(1.4))
 """Log ratio to the level from which a row that the noise does not bring is a warning."""
-ALONE_SIGMAS = 4.4
-"""Standard deviations of a thousand rows from which that is asked."""
+ALONE = 0.88
+"""Share of the deviations of a notice from which that is asked, in those of a thousand rows."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -69,7 +71,7 @@ def loss_spike(
     times the level nor 16 deviations while ``usual`` others about as high stand within
     ``usual_within`` rows. So is one that the noise of this run may well bring: Student's t,
     fitted to how far the rows around lie above their level, expects more than 0.03 such rows in
-    the whole run (more than one from 2.7 times the level on), unless it is twice as high as any
+    the whole run (up to one in short runs from 2.7 times the level on), unless it is twice as high as any
     other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
     not bring is a warning, whatever the 64 rows before it say.
 
@@ -133,7 +135,8 @@ def loss_spike(
         bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
         rarity = Rarity(signal.values, floor=FLOOR)
         with np.errstate(invalid="ignore"):
-            high = (rarity.sigmas >= ALONE_SIGMAS) & (rarity.above >= ALONE_RISE)
+            high = (rarity.sigmas >= ALONE * notice) & (rarity.above >= ALONE_RISE)
+        high &= ratio >= 1 + short_rise  # above what came before, too: no first row of a fall
         every_step = (run.log_interval or 1) == 1
         for first, last in stretches((scores.z >= notice) | high, gap=join):
             inside = np.arange(first, last + 1)
@@ -192,6 +195,8 @@ def _rare(rarity: Rarity, first: int, last: int, ratio: float) -> bool:
     height = float(rarity.sigmas[first : last + 1].max())
     if height >= EXTREME and ratio >= np.exp(ALONE_RISE):
         return True
-    if rarity.chance(first, last) <= (RARE if ratio < HIGH_RATIO else RARE_HIGH):
+    # One leap in a thousand rows is worth a look in a short run; a long one would bring many.
+    high = max(RARE, min(1.0, 1.0 / (RARE_HIGH * len(rarity.sigmas))))
+    if rarity.chance(first, last) <= (RARE if ratio < HIGH_RATIO else high):
         return True
     return height >= APART * rarity.besides(first, last)
