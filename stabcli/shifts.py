@@ -1,4 +1,4 @@
-"""Shifts: where a series leaves one level for another within a few rows, and stays there.
+"""Shifts: where a series leaves one level for another, within a few rows or slowly, and stays there.
 
 Levels are trimeans of windows, which single rows do not move and which are surer than medians.
 A shift is measured against the noise of the rows before it and against how much such levels
@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stabcli.levels import SIGMA_PER_MAD, centred
+from stabcli.levels import SIGMA_PER_MAD, centred, noise
 
 STRIDE = 8
 """Rows from one window to the next: fine enough for windows of 32, and eight times less work."""
@@ -23,6 +23,14 @@ NOISE_ROWS = 128
 """Rows before a shift in which the noise is measured."""
 WANDER_SIGMAS = 0.8
 """Weight of the wander against that of the noise: it holds the noise already."""
+SLIDE_BLOCKS = 5
+"""Blocks on either side of a slide to whose levels a straight line is fitted."""
+SLIDE_GAPS = (2, 3, 5)
+"""Blocks that a slide may take."""
+SLIDE_ERRORS, SLIDE_WANDER = 6.0, 5.0
+"""Standard errors, and deviations of the same figure over the run, that a slide must measure."""
+STRAIGHT = 0.5
+"""Share of a slide by which no block on either side may miss its line: else it is a staircase."""
 SURE = 0.7
 """Share of a shift of trimeans that the medians must show, so that a short spike is none."""
 _CHUNK = 1 << 14
@@ -50,10 +58,14 @@ def trimeans(x: np.ndarray, window: int, stride: int) -> tuple[np.ndarray, np.nd
         return np.empty(0), np.empty(0)
     windows = sliding_window_view(x, window)[::stride]
     levels, medians = np.empty(len(windows)), np.empty(len(windows))
+    # The quartiles as numpy.quantile has them; sorting short rows is several times faster.
+    places = np.array([0.25, 0.5, 0.75]) * (window - 1)
+    low, high = np.floor(places).astype(int), np.ceil(places).astype(int)
     for at in range(0, len(windows), _CHUNK):
-        part = np.quantile(windows[at : at + _CHUNK], (0.25, 0.5, 0.75), axis=1)
-        levels[at : at + _CHUNK] = 0.25 * part[0] + 0.5 * part[1] + 0.25 * part[2]
-        medians[at : at + _CHUNK] = part[1]
+        ordered = np.sort(windows[at : at + _CHUNK], axis=1)
+        part = ordered[:, low] + (places - low) * (ordered[:, high] - ordered[:, low])
+        levels[at : at + _CHUNK] = part @ np.array([0.25, 0.5, 0.25])
+        medians[at : at + _CHUNK] = part[:, 1]
     return levels, medians
 
 
@@ -102,6 +114,57 @@ def rises(x: np.ndarray, *, rows: int, least: float, sigmas: float) -> list[Shif
     return found
 
 
+def slides(x: np.ndarray, at: np.ndarray, *, rows: int, least: float) -> list[Shift]:
+    """Find where a falling series of n values goes on as before, but from a higher level.
+
+    A rise as slow as the fall is a stretch of level loss: nothing in it lies above what was before.
+    It shows as the distance between two parallel lines, one fitted to what comes before and one to
+    what comes after. Being told from both sides, the end of a fall is none.
+
+    Args:
+        x: The series.
+        at: Where each value stands, rising, in a unit in which the fall is about straight.
+        rows: Rows of a block, of which five on either side are looked at.
+        least: Least distance of the lines.
+
+    Returns:
+        The slides in order; none overlap.
+    """
+    level, place = trimeans(x, rows, rows)[0], trimeans(at, rows, rows)[0]
+    white = TRIMEAN_ERROR * noise(x) / np.sqrt(rows)
+    k = SLIDE_BLOCKS
+    candidates: list[tuple[float, int, int, float, float]] = []
+    for gap in SLIDE_GAPS:
+        if len(level) < 2 * k + gap:
+            continue
+        y, t = (sliding_window_view(v, 2 * k + gap) for v in (level, place))
+        sides = [(y[:, part], t[:, part]) for part in (slice(0, k), slice(k + gap, None))]
+        means = [(a.mean(axis=1, keepdims=True), b.mean(axis=1, keepdims=True)) for a, b in sides]
+        away = [(a - m, b - n) for (a, b), (m, n) in zip(sides, means, strict=True)]
+        square = sum((b * b).sum(axis=1) for _, b in away)
+        slope = sum((a * b).sum(axis=1) for a, b in away) / square
+        apart = (means[1][1] - means[0][1])[:, 0]
+        size = (means[1][0] - means[0][0])[:, 0] - slope * apart
+        rest = np.concatenate([a - slope[:, None] * b for a, b in away], axis=1)
+        spread = np.sqrt((rest * rest).sum(axis=1) / (2 * k - 3))
+        # How blocks miss such lines all over the run: of one place seven differences tell little.
+        usual = float(np.median(spread))
+        error = np.maximum(spread, max(white, usual)) * np.sqrt(2 / k + apart**2 / square)
+        # The same distance where nothing slid: a series that wanders has it everywhere.
+        wander = SIGMA_PER_MAD * float(np.median(np.abs(size - np.median(size))))
+        limit = np.maximum(np.maximum(least, SLIDE_ERRORS * error), SLIDE_WANDER * wander)
+        straight = np.abs(rest).max(axis=1) <= STRAIGHT * size
+        for i in np.flatnonzero((size >= limit) & straight & (slope < 0)):
+            first, last = (int(i) + k) * rows, (int(i) + k + gap) * rows - 1
+            after = float(means[1][0][i, 0])
+            candidates.append((-float(size[i] / limit[i]), first, last, after - size[i], after))
+    found: list[Shift] = []
+    for sureness, first, last, before, after in sorted(candidates):
+        if not any(s.first <= last and first <= s.last for s in found):
+            found.append(Shift(first=first, last=last, before=before, after=after, score=-sureness))
+    return sorted(found, key=lambda s: s.first)
+
+
 def _error(x: np.ndarray, starts: np.ndarray, rise: np.ndarray, rows: int) -> np.ndarray:
     """Return the standard error of each rise: by the noise before it, and by the run's wander."""
     bend = np.abs(np.diff(x, 2))
@@ -110,9 +173,9 @@ def _error(x: np.ndarray, starts: np.ndarray, rise: np.ndarray, rows: int) -> np
     local = pl.Series(bend).rolling_median(NOISE_ROWS, min_samples=min(16, len(bend)))
     # The newest bend that holds no row of the window itself.
     known = local.to_numpy()[np.clip(starts - 3, 0, len(bend) - 1)]
-    noise = SIGMA_PER_MAD / np.sqrt(6.0) * np.nan_to_num(known, nan=float(np.median(bend)))
+    local_noise = SIGMA_PER_MAD / np.sqrt(6.0) * np.nan_to_num(known, nan=float(np.median(bend)))
     wander = float(np.median(np.abs(rise - centred(rise, 10 * rows // STRIDE + 1))))
-    by_noise = TRIMEAN_ERROR * noise * np.sqrt(2.0 / rows)
+    by_noise = TRIMEAN_ERROR * local_noise * np.sqrt(2.0 / rows)
     return np.asarray(np.maximum(by_noise, WANDER_SIGMAS * SIGMA_PER_MAD * wander))
 
 

@@ -140,6 +140,7 @@ def made(seed, longest=20_000):
         epochs = 1
     noise = per_step / math.sqrt(interval)
     draw = str(r.choice(["normal", "normal", "t5", "correlated"]))
+    df, rho = None, 0.0
     if draw == "t5":
         # The mean of k draws has a k-th of their excess: 6 / (df - 4).
         df = 4 + interval
@@ -190,6 +191,7 @@ def made(seed, longest=20_000):
     columns = {k: v if k in ("step", "learning_rate") else to(v) for k, v in columns.items()}
     run = assembled(f"made-{seed}", columns)
     facts = {"interval": interval, "noise": noise, "format": form, "kind": str(kind)}
+    facts["law"] = (noise, df, rho)
     return Log(name=name, run=run, round=to, rows=run.frame.height, facts=facts)
 
 

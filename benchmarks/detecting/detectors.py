@@ -15,7 +15,7 @@ import numpy as np
 
 from stabcli.diagnosis import diagnose
 from stabcli.incidents import group
-from stabcli.rules import run_rules, select
+from stabcli.rules import SEVERITIES, run_rules, select
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Stabcli:
         self.name = f"stabcli {preset}"
         self.chosen = select((preset,), ())
 
-    def look(self, run):
+    def look(self, run, least="warning"):
         with np.errstate(all="ignore"):
             found, _ = run_rules(run, self.chosen)
-            grave = [f for f in found if f.severity != "notice"]
+            grave = [f for f in found if SEVERITIES.index(f.severity) >= SEVERITIES.index(least)]
             incidents = group(run, grave)
         return [
             Hit(

@@ -8,6 +8,7 @@ import numpy as np
 
 from detecting.clean import cut
 from detecting.faults import FAULTS, planted
+from detecting.oracle import power
 
 DELAYS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Rows after the first bad one at which a log is cut to see whether the fault is seen yet."""
@@ -26,6 +27,8 @@ class Tally:
     """Whether each ending was right, where one is known."""
     missed: list = field(default_factory=list)
     """Names of logs and steps."""
+    bounds: list = field(default_factory=list)
+    """Probability that the best possible test finds each, where it can be told."""
 
 
 @dataclass
@@ -73,6 +76,7 @@ def recall(log, detectors, tallies, seed, *, faults=FAULTS, late=()):
             continue
         stop = None if fault.within is None else p.row + fault.within + 1
         seen = p.run if stop is None else cut(p.run, stop)
+        bound = power(log, fault, p.row, seen.frame.height - 1)
         for detector in detectors:
             cut_at = (detector.name, stop)
             if cut_at not in twins:
@@ -80,8 +84,10 @@ def recall(log, detectors, tallies, seed, *, faults=FAULTS, late=()):
             hits = matching(asked(detector, seen), twins[cut_at], p, step)
             tally = tallies[detector.name, fault]
             tally.tried += 1
+            tally.bounds += [] if bound is None else [bound]
             if not hits:
-                tally.missed.append(f"{log.name} at step {p.first}")
+                seen_by_best = "" if bound is None else f", best test {100 * bound:.0f} %"
+                tally.missed.append(f"{log.name} at step {p.first}{seen_by_best}")
                 continue
             tally.found += 1
             firsts = [h.first for h in hits if h.first is not None]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.bumps import Bumps
+from stabcli.rarity import Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -15,6 +16,10 @@ FLOOR = 0.05
 """Least spread of a gradient norm in log units: five percent."""
 SHORT_ROWS = 3
 """Rows in a row up to which a bump can be one of uneven batches."""
+RARE = 0.03
+"""Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
+EXTREME = 10.0
+"""Standard deviations from which a norm is no noise: its logarithm has lighter tails than a loss."""
 USUAL_WITHIN = 2000
 """Rows on either side of a bump in which others are counted."""
 
@@ -41,7 +46,9 @@ def grad_norm_spike(
     and ``least`` robust standard deviations of the log above it, so that score times log ratio
     reaches ``evidence``: a warning (8 deviations at 2.7 times the level, 3.5 at ten times). An
     error from ``error`` deviations at ``error_ratio`` times, or three rows in a row at
-    ``run_ratio`` times. From ``notice`` deviations and twice the level: a notice. In warm-up and
+    ``run_ratio`` times. A bump of up to three rows below ``usual_ratio`` times is a notice where
+    ``usual`` others are about as high, or where the noise of this run, fitted with Student's t,
+    brings such a row more than three times in a hundred such runs. From ``notice`` deviations and twice the level: a notice. In warm-up and
     right after a restart all count one degree less.
 
     ## Why it matters
@@ -98,6 +105,7 @@ def grad_norm_spike(
         level = np.where(np.isfinite(scores.base), scores.base, signal.values)
         over = signal.values / np.where(level > 0, level, 1.0)
         strong = scores.flagged & (scores.z * np.log(np.maximum(over, 1.0)) >= evidence)
+        rarity = Rarity(signal.values, floor=FLOOR)
         bumps = Bumps(strong, scores.z >= notice, over, short=SHORT_ROWS)
         for first, last in stretches(strong | (scores.z >= notice), gap=join):
             inside = slice(first, last + 1)
@@ -111,7 +119,10 @@ def grad_norm_spike(
                     severity = "error"
             tags: tuple[str, ...] = ()
             common = over[peak] < usual_ratio and bumps.only_short(first, last)
-            if common and bumps.others(first, last, over[peak], USUAL_WITHIN) >= usual:
+            if common and (
+                bumps.others(first, last, over[peak], USUAL_WITHIN) >= usual
+                or (last - first < SHORT_ROWS and _noise(rarity, first, last))
+            ):
                 severity, tags = "notice", ("uneven-batches",)
             early = signal.steps[first] <= warm or (not signal.resumed and first < MINIMUM)
             resumed = signal.resumed and (first < 3 or signal.steps[first] < signal.steps[0] + 20)
@@ -131,3 +142,10 @@ def grad_norm_spike(
             )
     if not looked:
         raise CannotLook(f"fewer than {MINIMUM + 1} logged gradient norms in every attempt")
+
+
+def _noise(rarity: Rarity, first: int, last: int) -> bool:
+    """Say whether the noise of this run brings norms so high."""
+    if rarity.sigmas[first : last + 1].max() >= EXTREME:
+        return False
+    return rarity.chance(first, last) > RARE

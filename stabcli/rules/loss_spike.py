@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.bumps import Bumps, Tails
+from stabcli.bumps import Bumps
+from stabcli.rarity import EXTREME, Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
@@ -27,14 +28,18 @@ SHORT_RISE_BELOW_ERROR = 0.4
 """Relative rise that a short bump must show for a warning where its score is no error's."""
 USUAL_SCORE = 16.0
 """Robust standard deviations from which no bump is put down to uneven batches."""
-HEAVY_RATIO = 2.5
-"""Ratio to the level from which no bump is put down to heavy tails."""
-ALONE_SIGMAS = 5.3
-"""Standard deviations of a thousand rows at which one row in five million lies by chance."""
-ALONE_RATIO = 1.4
-"""Ratio to the level from which a row that stands alone is a warning."""
-ALONE_SHARE = 0.7
-"""Share of its height that no row around may reach."""
+HIGH_RATIO = 2.7
+"""Ratio to the level from which a bump must be as good as certain noise to be put down to it."""
+RARE = 0.03
+"""Rows so high that the noise of the whole run may bring for a bump to be none of its own."""
+RARE_HIGH = 0.001
+"""For bumps above ``HIGH_RATIO`` it is one row up to a thousand rows, and falls with their number."""
+APART = 2.0
+"""Times the height of the highest other row of the run that is out of reach of its noise too."""
+ALONE_RISE = float(np.log(1.4))
+"""Log ratio to the level from which a row that the noise does not bring is a warning."""
+ALONE = 0.88
+"""Share of the deviations of a notice from which that is asked, in those of a thousand rows."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -62,11 +67,13 @@ def loss_spike(
     rows after a restart, everything counts one degree less, unless it is three times the level.
 
     A bump of at most ``short`` rows is only a notice where it rises by less than ``short_rise``
-    (40 % below ``error`` deviations) in a log of every step. So is one that reaches neither one
-    and a half times the level nor 16 deviations, where ``usual`` others about as high stand
-    within ``usual_within`` rows of it, or, below 2.5 times the level, where the 4000 rows on either
-    side have a heavy tail: batches of this run are that uneven. A row 1.4 times the level that
-    stands alone in all of these, 5.3 of their standard deviations up, is a warning in any case.
+    (40 % below ``error`` deviations) in a log of every step, or reaches neither one and a half
+    times the level nor 16 deviations while ``usual`` others about as high stand within
+    ``usual_within`` rows. So is one that the noise of this run may well bring: Student's t,
+    fitted to how far the rows around lie above their level, expects more than 0.03 such rows in
+    the whole run (up to one in short runs from 2.7 times the level on), unless it is twice as high as any
+    other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
+    not bring is a warning, whatever the 64 rows before it say.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -78,8 +85,9 @@ def loss_spike(
 
     ## When it errs
     At a logging interval of k the loss is a mean of k steps, so that a spike of one step is
-    divided by k. Very small batches have heavy tails: look for spikes that come back in every
-    epoch at the same sample. A planned change of data shows as a shift, not as a spike.
+    divided by k. Where batches are so uneven that single rows reach twice the level by chance,
+    one that does so for a reason is a notice only; look for spikes that come back in every epoch
+    at the same sample. A planned change of data shows as a shift, not as a spike.
 
     ## Settings
     notice: Robust standard deviations for a notice.
@@ -100,6 +108,8 @@ def loss_spike(
     ## Sources
     - Log values, median base and floored MAD: compared with ten published detectors over 99
       runs, 0 of 92 healthy runs flagged at 8 standard deviations.
+    - Student's t as the law of noise with heavy tails: Lange, Little and Taylor (1989), Robust
+      Statistical Modeling Using the t Distribution.
     - Median and MAD in place of mean and standard deviation: Iglewicz and Hoaglin (1993),
       How to Detect and Handle Outliers.
     """
@@ -123,9 +133,12 @@ def loss_spike(
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.nan_to_num(signal.values / level, nan=1.0)
         bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
-        tails = Tails(signal.values, scores.base)
+        rarity = Rarity(signal.values, floor=FLOOR)
+        with np.errstate(invalid="ignore"):
+            high = (rarity.sigmas >= ALONE * notice) & (rarity.above >= ALONE_RISE)
+        high &= ratio >= 1 + short_rise  # above what came before, too: no first row of a fall
         every_step = (run.log_interval or 1) == 1
-        for first, last in stretches(scores.z >= notice, gap=join):
+        for first, last in stretches((scores.z >= notice) | high, gap=join):
             inside = np.arange(first, last + 1)
             peak = int(inside[np.argmax(ratio[inside])])
             top = float(scores.z[inside].max())
@@ -142,12 +155,14 @@ def loss_spike(
                 small = every_step and ratio[peak] < 1 + least
                 if small or bumps.others(first, last, ratio[peak], usual_within) >= usual:
                     severity, tags = "notice", ("uneven-batches",)
-            if top < USUAL_SCORE and ratio[peak] < HEAVY_RATIO and bumps.only_short(first, last):
-                if tails.heavy(first, last):
+            if bumps.only_short(first, last):
+                if not _rare(rarity, first, last, ratio[peak]):
                     severity, tags = "notice", ("uneven-batches",)
-                elif severity == "notice" and _alone(tails, first, last, ratio[peak]):
+                elif severity == "notice" and rarity.above[first : last + 1].max() >= ALONE_RISE:
                     severity, tags = "warning", ()
-            if bumps.only_short(first, last) and ratio[peak] < HEAVY_RATIO:
+            if top < notice and severity == "notice":
+                continue
+            if bumps.only_short(first, last) and ratio[peak] < HIGH_RATIO:
                 spread_out = bumps.share(first, last, ratio[peak], usual_within)
                 if spread_out >= FREQUENT:
                     severity, tags = "notice", ("uneven-batches",)
@@ -175,7 +190,13 @@ def loss_spike(
         raise CannotLook(f"fewer than {MINIMUM + 1} logged losses in every attempt")
 
 
-def _alone(tails: Tails, first: int, last: int, ratio: float) -> bool:
-    """Say whether a row is far above its level and all rows around it are not."""
-    high = ratio >= ALONE_RATIO and tails.sigmas[first : last + 1].max() >= ALONE_SIGMAS
-    return bool(high and tails.alone(first, last, ALONE_SHARE))
+def _rare(rarity: Rarity, first: int, last: int, ratio: float) -> bool:
+    """Say whether the noise of this run does not bring a row so high."""
+    height = float(rarity.sigmas[first : last + 1].max())
+    if height >= EXTREME and ratio >= np.exp(ALONE_RISE):
+        return True
+    # One leap in a thousand rows is worth a look in a short run; a long one would bring many.
+    high = max(RARE, min(1.0, 1.0 / (RARE_HIGH * len(rarity.sigmas))))
+    if rarity.chance(first, last) <= (RARE if ratio < HIGH_RATIO else high):
+        return True
+    return height >= APART * rarity.besides(first, last)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from stabcli.bumps import Tails
-from stabcli.shifts import rises, trimeans
+from stabcli.shifts import rises, slides, trimeans
 from tests.rules.runs import findings, healthy, make_run, skipped
 
 LOSS = ("loss-shift", "loss-drop", "loss-divergence")
@@ -237,15 +236,62 @@ def test_rises_of_short_series():
     assert trimeans(np.arange(5.0), 32, 8)[0].size == 0
 
 
-def test_tails_tell_even_from_uneven_batches():
-    """One row of 8 deviations is alone among normal noise and one of many with heavy tails."""
-    random = np.random.default_rng(0)
-    even = np.exp(random.normal(0, 0.03, 5000))
-    even[2500] = np.exp(0.24)
-    uneven = np.exp(random.standard_t(4, 5000) * 0.03)
-    highest = int(np.argmax(uneven))
-    base = np.ones(5000)
+# --- drifts that a falling loss takes back ----------------------------------------------------
 
-    assert Tails(even, base).alone(2500, 2500, 0.7)
-    assert not Tails(even, base).heavy(2500, 2500)
-    assert Tails(uneven, base).heavy(highest, highest)
+
+def falling(n=2000, noise=0.01, seed=0):
+    """A loss that falls by a tenth while it drifts up by a tenth: no row lies above those before."""
+    random = np.random.default_rng(seed)
+    step = np.arange(1, n + 1)
+    return 40.0 * step**-0.5 * np.exp(random.normal(0, noise, n))
+
+
+def drifted(loss, first, rows, rise=0.10):
+    """The same with a drift up by ``rise`` over some rows, for good."""
+    return loss * (1 + rise * np.clip((np.arange(len(loss)) - first + 1) / rows, 0, 1))
+
+
+def test_a_drift_that_the_fall_takes_back_is_a_slide():
+    """Told where it was, a warning; the loss never rose above its lowest level by much."""
+    loss = drifted(falling(), 500, 100)
+    (found,) = findings(make_run(loss=loss), "loss-divergence")
+
+    assert found.severity == "warning"
+    assert "gradual-onset" in found.tags
+    assert abs(found.first - 501) <= 40
+    assert abs(found.last - 600) <= 40
+    assert found.value / found.expected == pytest.approx(1.10, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        lambda s: 12.0 * s**-0.3,
+        lambda s: 2.0 + 8.0 * np.exp(-s / 300),
+        lambda s: np.where(s < 1000, 12.0 * s**-0.3, 12.0 * 1000**-0.3),
+        lambda s: 2.0 * 0.75 ** (s // 400),
+        lambda s: 3.0 - s / 1500 - 0.4 * (s > 900),
+    ],
+    ids=["power", "exponential", "plateau", "epochs", "easier data"],
+)
+def test_healthy_falls_do_not_slide(course):
+    """Neither a fall that ends, nor a staircase, nor a step down is a slide."""
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        loss = course(np.arange(1.0, 2001.0)) * np.exp(random.normal(0, 0.01, 2000))
+        assert findings(make_run(loss=loss), "loss-divergence") == [], seed
+
+
+def test_a_small_climb_must_be_sure():
+    """Four percent over a twentieth of the run are told in noise of 1 %, not in noise of 15 %."""
+    for noise, told in ((0.01, True), (0.15, False)):
+        random = np.random.default_rng(1)
+        loss = 2.5 * np.exp(random.normal(0, noise, 3000))
+        loss[1500:1640] *= 1.04
+        assert bool(findings(make_run(loss=loss), "loss-divergence")) == told, noise
+
+
+def test_slides_need_rows_for_their_lines():
+    """Too short a series holds none, and neither does one that rises throughout."""
+    assert slides(np.arange(30.0), np.arange(30.0), rows=8, least=0.1) == []
+    assert slides(np.linspace(0, 1, 500), np.arange(500.0), rows=8, least=0.01) == []
