@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from stabcli.beginnings import negligible
 from stabcli.levels import SIGMA_PER_MAD, centred
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
@@ -38,7 +39,7 @@ def loss_divergence(
     ``rise`` above the lowest such level so far, for at least ``share`` of the run and 16 rows, and
     by more than ``sigmas`` standard errors. The finding begins where the loss left its lowest
     level. A warning; an error from ``error_rise``, and critical where it ends ``critical_rise``
-    above it.
+    above it. A level that stays below 5 % of the loss that the log began with is left alone.
 
     ## Why it matters
     A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
@@ -68,6 +69,7 @@ def loss_divergence(
       (BigScience tr8-104B, IDEFICS-80B) were of this size before anybody acted.
     """
     looked = False
+    floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = raw.finite()
         if len(signal) < LEAST_ROWS:
@@ -79,6 +81,8 @@ def loss_divergence(
         if len(x) < LEAST_ROWS:
             continue
         for first, last, top, low in _climbs(x, len(signal), rise, share, sigmas):
+            if low > 0 and low + top < floor:
+                continue
             rows = signal.rows[warm + first], signal.rows[warm + last]
             severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
             if last == len(x) - 1 and top > critical_rise * abs(low):

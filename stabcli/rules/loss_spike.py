@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stabcli.beginnings import negligible
 from stabcli.bumps import Bumps, Tails
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
@@ -66,7 +67,8 @@ def loss_spike(
     and a half times the level nor 16 deviations, where ``usual`` others about as high stand
     within ``usual_within`` rows of it, or, below 2.5 times the level, where the 4000 rows on either
     side have a heavy tail: batches of this run are that uneven. A row 1.4 times the level that
-    stands alone in all of these, 5.3 of their standard deviations up, is a warning in any case.
+    stands alone in all of these, 5.3 of their standard deviations up, is a warning in any case. A
+    leap that ends below 5 % of the loss that the log began with is a notice.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -104,6 +106,7 @@ def loss_spike(
       How to Detect and Handle Outliers.
     """
     looked = False
+    floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = raw.finite()
         if len(signal) + len(signal.inherited) <= MINIMUM:
@@ -151,6 +154,8 @@ def loss_spike(
                 spread_out = bumps.share(first, last, ratio[peak], usual_within)
                 if spread_out >= FREQUENT:
                     severity, tags = "notice", ("uneven-batches",)
+            if signal.values[peak] < floor:
+                severity, tags = "notice", ("near-zero",)
             if any(0 <= first - c < AFTER_CHANGE for c in changes):
                 tags = (*tags, "after-change")
                 severity = "notice" if ratio[peak] < CHANGE_RATIO else severity
