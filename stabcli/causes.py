@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from stabcli.endings import CLOCKS
 from stabcli.incidents import NEAR_ROWS, Incident
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
@@ -230,6 +231,12 @@ def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
 
 def _of_speed(run: Run, incident: Incident) -> Iterator[Cause]:
     yield from _of_plan(run, incident)
+    if incident.worst.metric in CLOCKS:
+        why = "a hung collective or file system, a lost node, a queue; the log does not tell which"
+        yield Cause(
+            name="slow-hardware", standing="hypothesis", why=why, rows=(_row(incident.worst),)
+        )
+        return
     why = "a slow node, a full network or a slow data loader; the log does not tell which"
     rows = (_row(incident.lead),)
     yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=rows)

@@ -257,6 +257,28 @@ def spikes():
     yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
 
 
+def standstill():
+    """Between steps 400 and 401 the run hangs for five hours; the speed it logs knows nothing."""
+    r, s, loss, norm, rate = pretraining(800, 20)
+    clock = 1.75e9 + 2.0 * s + np.where(s > 400, 18000.0, 0.0)
+    speed = 262144 / (2.0 + r.normal(0, 0.01, 800))
+    yield config(params=1e9, gpus=64, tokens_per_step=262144)
+    for row, at in zip(
+        rows(s, loss=loss, grad_norm=norm, lr=rate, tokens_per_sec=speed), clock, strict=True
+    ):
+        yield {**row, "timestamp": float(at)}
+
+
+def stuck():
+    """A leap at 9, the same loss and norm from 301 to 340, a rate of 0 from 701 to 780."""
+    r, s, loss, norm, rate = pretraining(900, 21)
+    loss[8:10] *= 4
+    loss[300:340], norm[300:340] = loss[300], norm[300]
+    rate[700:780] = 0.0
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -276,6 +298,8 @@ LOGS = {
     "synthetic_objective": objective,
     "synthetic_attention": attention,
     "synthetic_clipping": clipping,
+    "synthetic_standstill": standstill,
+    "synthetic_stuck": stuck,
 }
 
 if __name__ == "__main__":

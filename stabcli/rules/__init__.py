@@ -136,8 +136,10 @@ def rule(
     return register
 
 
-def select(presets: Collection[str], only: Collection[str]) -> list[Rule]:
-    """Return the rules named in ``only``, or else those of the presets.
+def select(
+    presets: Collection[str], only: Collection[str], *, where: str = "--preset"
+) -> list[Rule]:
+    """Return the rules named in ``only``, or else those of the presets, given at ``where``.
 
     Raises:
         SettingError: There is no rule or preset of that name.
@@ -148,7 +150,7 @@ def select(presets: Collection[str], only: Collection[str]) -> list[Rule]:
             raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
     for name in presets:
         if name not in PRESETS:
-            raise SettingError(f"--preset {name}: no such preset: one of {', '.join(PRESETS)}")
+            raise SettingError(f"{where} {name}: no such preset: one of {', '.join(PRESETS)}")
     if only:
         return [known[name] for name in dict.fromkeys(only)]
     return [r for r in rules if any(p in presets for p in r.presets)]
@@ -182,8 +184,8 @@ def run_rules(
     return findings, skipped
 
 
-def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``given`` converted to the types of the rule's defaults.
+def checked_settings(r: Rule, given: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+    """Return ``given`` converted to the types of the rule's defaults; ``where`` it was given.
 
     Raises:
         SettingError: A setting is unknown or of the wrong type.
@@ -191,7 +193,7 @@ def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in r.settings:
-            raise SettingError(f"{r.name}.{name}: no such setting{_meant(name, r.settings)}")
+            raise SettingError(f"{where}{r.name}.{name}: no such setting{_meant(name, r.settings)}")
         default = r.settings[name]
         wanted = type(default)
         try:
@@ -200,7 +202,7 @@ def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
             values[name] = wanted(value)
         except (TypeError, ValueError):
             raise SettingError(
-                f"{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
+                f"{where}{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
             ) from None
     return values
 
