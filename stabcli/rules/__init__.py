@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from stabcli.errors import SettingError
-from stabcli.registry import Registry
+from stabcli.registry import Documented, Registry
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -72,7 +72,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Documented):
     """A check and everything known of it; made by ``@rule`` only."""
 
     check: Check
@@ -86,29 +86,9 @@ class Rule:
     """Whether its silence says anything of the run's health."""
 
     @property
-    def name(self) -> str:
-        """The name it goes by everywhere, that of its file."""
-        return self.check.__name__.replace("_", "-")
-
-    @property
-    def module(self) -> str:
-        """Where it was defined."""
-        return self.check.__module__
-
-    @property
-    def page(self) -> str:
-        """Its documentation."""
-        return inspect.getdoc(self.check) or ""
-
-    @property
-    def summary(self) -> str:
-        """First line of its documentation."""
-        return self.page.partition("\n")[0]
-
-    def section(self, heading: str) -> str:
-        """Return the text under one heading of its page, on one line."""
-        text = self.page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-        return " ".join(text.split())
+    def function(self) -> Check:
+        """The function it is made of."""
+        return self.check
 
     @property
     def settings(self) -> dict[str, Any]:
