@@ -279,6 +279,31 @@ def stuck():
     yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
 
 
+def guards():
+    """What only the guards of other systems look at; and a leap to 25 times the loss at 500."""
+    r, s, loss, norm, rate = pretraining(900, 22)
+    loss[499:502] *= 25
+    norm[499:502] *= 200
+    update = r.lognormal(-3, 0.1, 900)
+    update[599:603] *= 4
+    took = 2.0 + r.normal(0, 0.02, 900)
+    took[849] = 9.0
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate, update_norm=update, step_time=took)
+
+
+def rollout():
+    """Importance weights between rollout and training leave 1 from step 100 on."""
+    r = np.random.default_rng(23)
+    s = np.arange(1, 201)
+    weights = 1 + r.normal(0, 0.02, 200) + ramp(s, 100, 160, 1.6)
+    yield config(params=7e9)
+    yield from rows(
+        s,
+        **{"actor/pg_loss": r.normal(0, 0.01, 200), "rollout_corr/rollout_is_mean": weights},
+    )
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -300,6 +325,8 @@ LOGS = {
     "synthetic_clipping": clipping,
     "synthetic_standstill": standstill,
     "synthetic_stuck": stuck,
+    "synthetic_guards": guards,
+    "synthetic_rollout": rollout,
 }
 
 if __name__ == "__main__":

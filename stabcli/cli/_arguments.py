@@ -76,7 +76,10 @@ def _shared(
     ],
     preset: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Set of rules: default or seed; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Set of rules: default, seed, one that others published; repeatable.",
+        ),
     ] = None,
     rule: Annotated[
         list[str] | None,

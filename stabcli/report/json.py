@@ -143,7 +143,7 @@ def _incident(
         "recovered": incident.recovered,
         "tags": list(incident.tags),
         "lead": incident.lead.rule,
-        "findings": [_finding(f) for f in incident.findings],
+        "findings": [finding_in_json(f) for f in incident.findings],
         "plan": None if plan is None else _plan(plan),
         "cost": None if cost is None else cost_in_json(cost),
         "causes": [_cause(c) for c in causes],
@@ -162,7 +162,8 @@ def _cause(c: Cause) -> dict[str, Any]:
     }
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def finding_in_json(f: Finding) -> dict[str, Any]:
+    """Return a finding."""
     return {
         "rule": f.rule,
         "metric": f.metric,

@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from stabcli.errors import SettingError
+from stabcli.presets import PRESETS
+from stabcli.published import Detector, finite_only
 from stabcli.registry import Documented, Registry
 from stabcli.run import Run
+from stabcli.series import signals, stretches
 from stabcli.units import Step
 
 Severity = Literal["notice", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worth knowing (notice), look at it (warning), something broke (error) to stop (critical)."""
-Preset = Literal["default", "seed"]
-PRESETS: tuple[Preset, ...] = get_args(Preset)
-"""``default``: the robust rules. ``seed``: the field's rules of thumb, to the letter."""
 Check = Callable[..., Iterator["Finding"]]
 
 STATISTIC = "statistic"
@@ -78,7 +80,7 @@ class Rule(Documented):
     check: Check
     needs: tuple[str, ...]
     """Metrics without which it cannot look."""
-    presets: tuple[Preset, ...]
+    presets: tuple[str, ...]
     """The presets it belongs to."""
     since: str
     """The version it came with."""
@@ -103,7 +105,7 @@ rules: Registry[Rule] = Registry(__name__, "rule")
 def rule(
     *,
     needs: tuple[str, ...] = (),
-    presets: tuple[Preset, ...] = ("default",),
+    presets: tuple[str, ...] = ("default",),
     since: str,
     judges: bool = True,
 ) -> Callable[[Check], Check]:
@@ -130,7 +132,7 @@ def select(
             raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
     for name in presets:
         if name not in PRESETS:
-            raise SettingError(f"{where} {name}: no such preset: one of {', '.join(PRESETS)}")
+            raise SettingError(f"{where} {name}: no such preset{_meant(name, PRESETS)}")
     if only:
         return [known[name] for name in dict.fromkeys(only)]
     return [r for r in rules if any(p in presets for p in r.presets)]
@@ -237,3 +239,89 @@ def finding(
         file=file,
         tags=tags,
     )
+
+
+def published(
+    run: Run,
+    metrics: Collection[str],
+    detector: Detector,
+    *,
+    least: int,
+    severity: Severity = "warning",
+    join: int = 0,
+    faithful: bool = True,
+    statistic: bool = False,
+    falls: bool = False,
+    gaps: bool = False,
+) -> Iterator[Finding]:
+    """Yield what a detector of another system finds, attempt by attempt, as it would have run.
+
+    Args:
+        run: The run to look at.
+        metrics: What it looks at; those that were not logged are passed by.
+        detector: Values -> where it fires.
+        least: Values of an attempt without which it can never fire.
+        severity: How grave its makers take it.
+        join: Rows between two that fire which still belong to one finding.
+        faithful: Whether values that are not finite reach the detector.
+        statistic: Whether it fires so often that the share of rows is what it tells: one notice.
+        falls: Whether low values are the worst.
+        gaps: Whether the distance from the row before is what is told, as of clocks.
+
+    Raises:
+        CannotLook: No attempt has ``least`` values.
+    """
+    looked = False
+    judge = detector if faithful else finite_only(detector)
+    for metric in metrics:
+        rows: list[int] = []
+        total, top, at = 0, -np.inf, -1
+        for signal in signals(run, metric) if run.has(metric) else []:
+            if len(signal) < max(1, least):
+                continue
+            looked, total = True, total + len(signal)
+            said = judge(signal.values)
+            values, limit = signal.values, said.limit
+            if gaps:
+                values = np.concatenate([[0.0], np.diff(values)])
+                limit = np.concatenate([[np.nan], (said.limit - np.roll(signal.values, 1))[1:]])
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                size = np.where(np.isfinite(values), -values if falls else values, np.inf)
+                ratio = limit / values if falls else values / limit
+            if statistic:
+                hits = np.flatnonzero(said.fired)
+                rows += signal.rows[hits].tolist()
+                if len(hits) and size[hits].max() > top:
+                    top, at = float(size[hits].max()), int(signal.rows[hits[np.argmax(size[hits])]])
+                continue
+            for first, last in stretches(said.fired, gap=join):
+                inside = np.flatnonzero(said.fired[first : last + 1]) + first
+                peak = int(inside[np.argmax(size[inside])])
+                known = bool(np.isfinite(limit[peak]))
+                yield finding(
+                    run,
+                    metric=metric,
+                    rows=(int(signal.rows[first]), int(signal.rows[last])),
+                    peak=int(signal.rows[peak]),
+                    severity=severity,
+                    value=float(values[peak]),
+                    expected=float(limit[peak]) if known else None,
+                    score=float(ratio[peak]) if known and np.isfinite(ratio[peak]) else None,
+                )
+        if rows:
+            # One attempt may hold the worst and another the first: a statistic is of the whole run.
+            mine = [r for r in rows if run.frame["attempt"][r] == run.frame["attempt"][at]]
+            yield finding(
+                run,
+                metric=metric,
+                rows=(mine[0], mine[-1]),
+                peak=at,
+                severity="notice",
+                value=float(run.array(metric)[at]),
+                tags=(STATISTIC, f"share-{100 * len(rows) / total:.2g}%"),
+            )
+    if not looked:
+        missing = [m for m in metrics if run.has(m)]
+        if not missing:
+            raise CannotLook(f"the log has no {' and no '.join(metrics)}")
+        raise CannotLook(f"fewer than {least} rows with {' or '.join(missing)} in every attempt")
