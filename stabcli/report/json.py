@@ -14,6 +14,7 @@ from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
 from stabcli.plan import Plan
 from stabcli.report import Outcome, Screen, report
+from stabcli.report._sampling import blind_spots, least_spike
 from stabcli.rules import SEVERITIES, Finding
 from stabcli.run import Run
 from stabcli.verdicts import Verdict
@@ -114,6 +115,8 @@ def run_in_json(run: Run) -> dict[str, Any]:
         "first_step": steps.min(),
         "last_step": steps.max(),
         "log_interval": run.log_interval,
+        "least_spike": least_spike(run),
+        "unseen": blind_spots(run),
         "columns": dict(run.columns),
         "facts": {k: {"value": f.value, "source": f.source} for k, f in run.facts.items()},
         "attempts": [

@@ -45,7 +45,9 @@ def levanter_clipupdate(
     - stanford-crfm/levanter, src/levanter/optim/clip_update_norm.py at 9263f81.
     - marin-community/marin, docs/reports/marin-32b-retro.md at 0394c6b.
     """
-    names = tuple(m for m in run.measurements if normalise(m).rpartition("/")[2].endswith(NAME))
+    names = tuple(
+        m for m in run.measurements if run.has(m) and normalise(m).rpartition("/")[2].endswith(NAME)
+    )
     if not names:
         raise CannotLook(f"the log has no {NAME}")
     yield from published(

@@ -41,7 +41,9 @@ def qk_clip(run: Run, *, limit: float = 100.0, join: int = 10) -> Iterator[Findi
     ## Sources
     - NVIDIA/Megatron-LM: ``qk_clip_threshold`` 100, after Kimi K2.
     """
-    names = tuple(m for m in run.measurements if normalise(m).rpartition("/")[2] in NAMES)
+    names = tuple(
+        m for m in run.measurements if run.has(m) and normalise(m).rpartition("/")[2] in NAMES
+    )
     if not names:
         raise CannotLook(f"the log has no {NAMES[0]}")
 

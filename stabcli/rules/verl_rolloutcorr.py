@@ -52,7 +52,7 @@ def verl_rolloutcorr(run: Run, *, join: int = 10) -> Iterator[Finding]:
     looked = False
     for name in run.measurements:
         folder, _, word = name.rpartition("/")
-        if word not in LIMITS or not folder.endswith("rollout_corr"):
+        if not run.has(name) or word not in LIMITS or not folder.endswith("rollout_corr"):
             continue
         low, high = LIMITS[word]
 
