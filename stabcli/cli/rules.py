@@ -6,15 +6,9 @@ from stabcli.cli._output import put
 
 
 def rules() -> int:
-    """List the rules, preset by preset."""
-    from stabcli.presets import PRESETS
+    """List the rules."""
     from stabcli.rules import rules as registry
 
-    known = list(registry)
-    width = max(len(r.name) for r in known)
-    parts = []
-    for preset, said in PRESETS.items():
-        lines = [f"{r.name:<{width}}  {r.summary}" for r in known if preset in r.presets]
-        parts.append("\n".join([f"{preset}: {said}", *lines]))
-    put("\n\n".join(parts))
+    width = max(len(r.name) for r in registry)
+    put("\n".join(f"{r.name:<{width}}  {r.summary}" for r in registry))
     return 0

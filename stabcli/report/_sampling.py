@@ -23,7 +23,7 @@ RISE = 0.05
 
 def blind_spots(run: Run) -> list[str]:
     """Say what no rule could have seen in this log, a sentence each."""
-    return [*_beginning(run), *_between_rows(run)]
+    return [*_between_rows(run), *_beginning(run)]
 
 
 def _beginning(run: Run) -> list[str]:
@@ -34,10 +34,10 @@ def _beginning(run: Run) -> list[str]:
         return []
     rows = min(MINIMUM, len(first))
     a, b = int(first.steps[0]), int(first.steps[rows - 1])
-    told = f"steps {a:,} to {b:,}, the first {rows} rows, have no history"
+    where = f"steps {a:,}..{b:,}" if b > a else f"step {a:,}"
     if len(first) < EARLY_ROWS:
-        return [f"{told}: only a loss that is not finite shows in them"]
-    return [f"{told}: a leap of the loss shows in them from {EARLY_RATIO:g} x what is around it on"]
+        return [f"{where}: any leap of the loss to a finite value, for want of history"]
+    return [f"{where}: leaps of the loss below {EARLY_RATIO:g} x what is around them"]
 
 
 def least_spike(run: Run) -> float | None:

@@ -38,6 +38,7 @@ def adagc(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule adagc --format brief
+    notice    adagc                attempt 0  step 150..1000  grad_norm 24.29
 
     ## Sources
     - AdaGC, arXiv 2502.11034: relative threshold 1.05, momentum 0.98, global clipping in the first

@@ -40,6 +40,7 @@ def arc(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule arc --format brief
+    error     arc                  attempt 0  step 500  loss 62.83, expected 25.07
 
     ## Sources
     - arc-training 5.2.0.post1 (PyPI), default detector; its calibrated one is not told apart here.

@@ -38,6 +38,7 @@ def axlearn_drop(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_gradients.jsonl --rule axlearn-drop --format brief
+    warning   axlearn-drop         attempt 0  step 700..739  grad_norm 18.14, expected 7.048
 
     ## Sources
     - ``skip_and_clip_by_global_norm`` of apple/axlearn, axlearn/common/optimizers.py at 34aed43.

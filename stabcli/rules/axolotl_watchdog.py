@@ -37,6 +37,8 @@ def axolotl_watchdog(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule axolotl-watchdog --format brief
+    error     axolotl-watchdog     attempt 0  step 3..16  loss 5.48, expected 5
+    error     axolotl-watchdog     attempt 0  step 602..603  loss 7.503, expected 5
 
     ## Sources
     - ``LossWatchDogCallback`` of axolotl-ai-cloud/axolotl, src/axolotl/utils/callbacks/__init__.py

@@ -35,6 +35,7 @@ def goodput(run: Run, *, deviations: float = 3.0, least_seconds: float = 1.0) ->
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule goodput --format brief
+    notice    goodput              attempt 0  step 34..887  step_seconds 9
 
     ## Sources
     - AI-Hypercomputer/ml-goodput-measurement, src/goodput_utils.py at 57092cf: ideal step time.

@@ -40,6 +40,9 @@ def levanter_clipupdate(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule levanter-clipupdate --format brief
+    notice    levanter-clipupdate  attempt 0  step 272  update_norm 0.06745, expected 0.06444
+    notice    levanter-clipupdate  attempt 0  step 600..603  update_norm 0.2278, expected 0.06319
+    notice    levanter-clipupdate  attempt 0  step 741  update_norm 0.06871, expected 0.06379
 
     ## Sources
     - stanford-crfm/levanter, src/levanter/optim/clip_update_norm.py at 9263f81.

@@ -47,6 +47,8 @@ def levanter_skip(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule levanter-skip --format brief
+    warning   levanter-skip        attempt 0  step 600..602  loss 9.325, expected 2.368
+    warning   levanter-skip        attempt 0  step 600  grad_norm 24.29, expected 3.743
 
     ## Sources
     - stanford-crfm/levanter, src/levanter/optim/skipstep.py at 9263f81.

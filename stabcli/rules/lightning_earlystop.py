@@ -36,6 +36,7 @@ def lightning_earlystop(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule lightning-earlystop --format brief
+    warning   lightning-earlystop  attempt 0  step 850..1200  val_loss 2.896, expected 2.548
 
     ## Sources
     - Lightning-AI/pytorch-lightning, src/lightning/pytorch/callbacks/early_stopping.py at 7f0c343.

@@ -41,6 +41,7 @@ def lightning_spike(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule lightning-spike --format brief
+    error     lightning-spike      attempt 0  step 600  loss 9.325, expected 5.294
 
     ## Sources
     - ``SpikeDetection`` of Lightning-AI/pytorch-lightning, src/lightning/fabric/utilities/spike.py

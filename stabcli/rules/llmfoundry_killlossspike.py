@@ -54,6 +54,7 @@ def llmfoundry_killlossspike(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_7b_spike.jsonl --rule llmfoundry-killlossspike --format brief
+    error     llmfoundry-killlossspike attempt 0  step 121225..125000  loss 2.314, expected 1.913
 
     ## Sources
     - mosaicml/llm-foundry, llmfoundry/callbacks/kill_loss_spike_callback.py at 8c8dd48.

@@ -38,6 +38,7 @@ def megatron_rerun(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule megatron-rerun --format brief
+    error     megatron-rerun       attempt 0  step 500..502  loss 62.83, expected 42.24
 
     ## Sources
     - NVIDIA/Megatron-LM, megatron/core/rerun_state_machine.py and pretrain_gpt.py at d98e8a6.

@@ -37,6 +37,7 @@ def metaseq_ewm(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule metaseq-ewm --set metaseq-ewm.ratio=1.5 --format brief
+    warning   metaseq-ewm          attempt 0  step 600..603  loss 9.325, expected 2.636
 
     ## Sources
     - facebookresearch/metaseq, metaseq/trainer.py at f7ffa5f: ``ewm_ratio_to_skip_batch``.

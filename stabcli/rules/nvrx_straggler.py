@@ -38,6 +38,7 @@ def nvrx_straggler(run: Run, *, share: float = 0.75, join: int = 10) -> Iterator
 
     ## Example
     $ stabcli scan sample_logs/csv/slow_stretch.csv --rule nvrx-straggler --format brief
+    warning   nvrx-straggler       attempt 0  step 500..650  tokens_per_second 36,563, expected 50,945
 
     ## Sources
     - NVIDIA/nvidia-resiliency-ext, straggler/reporting.py at d8686d9: individual performance

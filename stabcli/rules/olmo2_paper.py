@@ -37,6 +37,10 @@ def olmo2_paper(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_spikes.jsonl --rule olmo2-paper --format brief
+    warning   olmo2-paper          attempt 0  step 1050  loss 4.952, expected 4.217
+    warning   olmo2-paper          attempt 0  step 1050  grad_norm 2.169, expected 1.39
+    warning   olmo2-paper          attempt 0  step 1300  loss 5.324, expected 3.558
+    warning   olmo2-paper          attempt 0  step 1300  grad_norm 1.534, expected 1.211
 
     ## Sources
     - OLMo 2, arXiv 2501.00656, spike score: taken from what others write of it, not from the paper

@@ -47,6 +47,8 @@ def olmo_skipstep(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule olmo-skipstep --format brief
+    warning   olmo-skipstep        attempt 0  step 600..602  loss 9.325, expected 2.37
+    warning   olmo-skipstep        attempt 0  step 600  grad_norm 24.29, expected 3.75
 
     ## Sources
     - allenai/OLMo-core, src/olmo_core/optim/skip_step_optimizer.py at fa6c501.

@@ -37,6 +37,8 @@ def olmo_stability(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule olmo-stability --format brief
+    warning   olmo-stability       attempt 0  step 600..602  loss 9.325, expected 2.368
+    warning   olmo-stability       attempt 0  step 600  grad_norm 24.29, expected 3.743
 
     ## Sources
     - ``StabilityMonitorCallback`` of allenai/OLMo-core,

@@ -37,6 +37,7 @@ def qk_clip(run: Run, *, limit: float = 100.0, join: int = 10) -> Iterator[Findi
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_attention.jsonl --rule qk-clip --format brief
+    warning   qk-clip              attempt 0  step 814..1000  max_attention_logit 166, expected 100
 
     ## Sources
     - NVIDIA/Megatron-LM: ``qk_clip_threshold`` 100, after Kimi K2.

@@ -37,6 +37,9 @@ def smdebug_loss_not_decreasing(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_broken.jsonl --rule smdebug-loss-not-decreasing --format brief
+    notice    smdebug-loss-not-decreasing attempt 0  step 40..300  loss 10.86, expected 10.82
+    notice    smdebug-loss-not-decreasing attempt 0  step 330..370  loss 10.85, expected 10.82
+    notice    smdebug-loss-not-decreasing attempt 0  step 400  loss 10.83, expected 10.8
 
     ## Sources
     - awsdocs/amazon-sagemaker-developer-guide, doc_source/debugger-built-in-rules.md at a869fa5:

@@ -36,6 +36,7 @@ def smdebug_overfit(run: Run, *, ratio: float = 0.1, join: int = 1) -> Iterator[
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule smdebug-overfit --format brief
+    warning   smdebug-overfit      attempt 0  step 700..1200  val_loss 2.896, expected 2.245
 
     ## Sources
     - awsdocs/amazon-sagemaker-developer-guide, doc_source/debugger-built-in-rules.md at a869fa5:

@@ -33,6 +33,7 @@ def smdebug_overtraining(run: Run, *, patience: int = 10, delta: float = 0.01) -
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule smdebug-overtraining --format brief
+    warning   smdebug-overtraining attempt 0  step 1100..1200  val_loss 2.896, expected 2.548
 
     ## Sources
     - awsdocs/amazon-sagemaker-developer-guide, doc_source/debugger-built-in-rules.md at a869fa5:

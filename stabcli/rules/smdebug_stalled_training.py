@@ -33,6 +33,7 @@ def smdebug_stalled_training(run: Run, *, seconds: float = 1800.0) -> Iterator[F
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_standstill.jsonl --rule smdebug-stalled-training --format brief
+    error     smdebug-stalled-training attempt 0  step 401  wall_time 18,002, expected 1,800
 
     ## Sources
     - awsdocs/amazon-sagemaker-developer-guide, doc_source/debugger-built-in-rules.md at a869fa5:

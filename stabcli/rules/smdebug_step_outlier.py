@@ -37,6 +37,7 @@ def smdebug_step_outlier(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule smdebug-step-outlier --format brief
+    warning   smdebug-step-outlier attempt 0  step 850  step_seconds 9, expected 3.185
 
     ## Sources
     - awsdocs/amazon-sagemaker-developer-guide, doc_source/debugger-built-in-rules.md at a869fa5:

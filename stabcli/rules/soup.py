@@ -31,6 +31,10 @@ def soup(run: Run, *, threshold: float = 3.0, patience: int = 5) -> Iterator[Fin
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_divergence.jsonl --rule soup --format brief
+    error     soup                 attempt 0  step 5..104  loss 4.086, expected 3
+    error     soup                 attempt 0  step 110..112  loss 3.077, expected 3
+    error     soup                 attempt 0  step 1062..1063  loss 3.034, expected 3
+    error     soup                 attempt 0  step 1083..1200  loss 3.384, expected 3
 
     ## Sources
     - MakazhanAlpamys/Soup, src/soup_cli/monitoring/callback.py at 2428453.

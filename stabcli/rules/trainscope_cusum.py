@@ -45,6 +45,7 @@ def trainscope_cusum(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule trainscope-cusum --format brief
+    warning   trainscope-cusum     attempt 0  step 600..603  loss 9.325, expected 1.892
 
     ## Sources
     - trainscope 1.8.1 (PyPI), core/detectors: median and MAD of 200, k 1.0, h 6.0, 30 to begin

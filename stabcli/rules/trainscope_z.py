@@ -38,6 +38,7 @@ def trainscope_z(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule trainscope-z --format brief
+    warning   trainscope-z         attempt 0  step 600..603  loss 9.325, expected 5.063
 
     ## Sources
     - trainscope 1.8.1 (PyPI), core/detectors: running mean and deviation, z 3.5.

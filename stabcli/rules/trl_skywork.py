@@ -34,6 +34,7 @@ def trl_skywork(run: Run, *, target: float = 0.2, join: int = 10) -> Iterator[Fi
 
     ## Example
     $ stabcli scan sample_logs/jsonl/entropy_collapse.jsonl --rule trl-skywork --format brief
+    warning   trl-skywork          attempt 0  step 173..400  entropy 0.0169, expected 0.2
 
     ## Sources
     - huggingface/trl, trl/trainer/grpo_config.py at f2cd577, after Skywork-OR1.

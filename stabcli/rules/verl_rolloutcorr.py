@@ -45,6 +45,7 @@ def verl_rolloutcorr(run: Run, *, join: int = 10) -> Iterator[Finding]:
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_rollout.jsonl --rule verl-rolloutcorr --format brief
+    warning   verl-rolloutcorr     attempt 0  step 137..200  rollout_corr/rollout_is_mean 2.634, expected 2
 
     ## Sources
     - volcengine/verl, docs/algo/rollout_corr.md at b178a3c.

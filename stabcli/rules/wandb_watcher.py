@@ -41,6 +41,7 @@ def wandb_watcher(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule wandb-watcher --format brief
+    warning   wandb-watcher        attempt 0  step 600..603  loss 9.325, expected 1.825
 
     ## Sources
     - A script found in public training code, calibrated by its author on six runs of 130M to 1.2B

@@ -33,6 +33,7 @@ def zclip(run: Run, *, z: float = 2.5, keep: float = 0.97, warm: int = 25) -> It
 
     ## Example
     $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule zclip --format brief
+    notice    zclip                attempt 0  step 84..1000  grad_norm 24.29
 
     ## Sources
     - bluorion-com/ZClip, zclip/zclip.py at 584ce4f.
