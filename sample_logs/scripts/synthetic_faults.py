@@ -280,7 +280,7 @@ def stuck():
 
 
 def guards():
-    """What only the guards of other systems look at; and a leap to 25 times the loss at 500."""
+    """What only the guards of other systems look at; and a leap to 25 times the loss at 500; z-loss at 700."""
     r, s, loss, norm, rate = pretraining(900, 22)
     loss[499:502] *= 25
     norm[499:502] *= 200
@@ -288,19 +288,33 @@ def guards():
     update[599:603] *= 4
     took = 2.0 + r.normal(0, 0.02, 900)
     took[849] = 9.0
+    zeta = 4e-4 * r.lognormal(0, 0.05, 900)
+    zeta[699:740] *= 6
     yield config(params=1e9)
-    yield from rows(s, loss=loss, grad_norm=norm, lr=rate, update_norm=update, step_time=took)
+    yield from rows(
+        s,
+        loss=loss,
+        grad_norm=norm,
+        lr=rate,
+        update_norm=update,
+        step_time=took,
+        router_z_loss=zeta,
+    )
 
 
 def rollout():
-    """Importance weights between rollout and training leave 1 from step 100 on."""
+    """Importance weights leave 1 from step 100 on; the critic explains nothing from 135 on."""
     r = np.random.default_rng(23)
     s = np.arange(1, 201)
     weights = 1 + r.normal(0, 0.02, 200) + ramp(s, 100, 160, 1.6)
     yield config(params=7e9)
     yield from rows(
         s,
-        **{"actor/pg_loss": r.normal(0, 0.01, 200), "rollout_corr/rollout_is_mean": weights},
+        **{
+            "actor/pg_loss": r.normal(0, 0.01, 200),
+            "rollout_corr/rollout_is_mean": weights,
+            "critic/vf_explained_var": 0.5 + r.normal(0, 0.03, 200) - ramp(s, 120, 150, 1.0),
+        },
     )
 
 

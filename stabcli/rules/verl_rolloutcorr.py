@@ -20,7 +20,7 @@ LIMITS = {
 """Last word of a column -> what it should lie between."""
 
 
-@rule(presets=("verl-rolloutcorr",), since="0.1.0")
+@rule(presets=("default", "verl-rolloutcorr"), since="0.1.0")
 def verl_rolloutcorr(run: Run, *, join: int = 10) -> Iterator[Finding]:
     """Verl's guide would call rollout and training apart: weights, samples or KL out of limits.
 

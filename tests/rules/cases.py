@@ -41,6 +41,7 @@ def pretraining(n: int = N, seed: int = 5) -> Columns:
         "skipped_steps": np.zeros(n),
         "max_attention_logit": 12 * r.lognormal(0, 0.03, n),
         "update_norm": r.lognormal(-3, 0.1, n),
+        "z_loss": 4e-4 * r.lognormal(0, 0.05, n),
     }
 
 
@@ -60,6 +61,7 @@ def policy(n: int = N, seed: int = 6) -> Columns:
         "response_length": 300 + r.normal(0, 8, n),
         "val_reward": every(0.1 + 0.6 * (1 - np.exp(-s / 300)) + r.normal(0, 0.004, n), 20),
         "rollout_corr/rollout_is_mean": 1 + r.normal(0, 0.02, n),
+        "critic/vf_explained_var": 0.5 + r.normal(0, 0.03, n),
     }
 
 
@@ -243,6 +245,11 @@ CASES: dict[str, Case] = {
     "loss-divergence": Case(change=put("loss", 600, N, ramp(600, 900, 2.0)), first=600),
     # At no simple fraction of the steps, shifted or not: there an epoch may end.
     "loss-drop": Case(change=put("loss", 700, N, lambda x: 0.7 * x), first=700),
+    "loss-plateau": Case(
+        change=put("loss", 200, N, lambda x: 2.4 + 0.002 * np.sin(np.arange(len(x)))),
+        first=200,
+        notice=True,
+    ),
     "loss-scale-collapse": Case(
         change=put("loss_scale", 600, N, lambda x: 2.0 ** -np.arange(len(x)).clip(0, 16) * x),
         first=600,
@@ -295,6 +302,7 @@ CASES: dict[str, Case] = {
         first=600,
         base=policy,
     ),
+    "router-z-loss": Case(change=put("z_loss", 600, 660, lambda x: 6 * x), first=600, last=660),
     "router-hacking": Case(
         change=put("aux_loss", 600, N, lambda x: 0.85 * x),
         first=600,
@@ -329,6 +337,11 @@ CASES: dict[str, Case] = {
     "trainscope-cusum": Case(change=SPIKE, first=600, last=603, base=flat),
     "trainscope-z": Case(change=SPIKE, first=600, last=603),
     "trl-skywork": Case(change=COLLAPSE, first=600, base=policy),
+    "value-collapse": Case(
+        change=put("critic/vf_explained_var", 600, N, lambda x: x - 1),
+        first=600,
+        base=policy,
+    ),
     "verl-rolloutcorr": Case(
         change=put("rollout_corr/rollout_is_mean", 600, N, lambda x: x + 1.5),
         first=600,

@@ -211,6 +211,7 @@ WHOLE = {
     "spike-rate": "a share of all rows",
     "zclip": "a share of all rows",
     "loss-broken": "whether the loss ever came down",
+    "loss-plateau": "twentieths of the run",
     "llmfoundry-killlossspike": "a window of 5 % of the run",
     "smdebug-step-outlier": "the deviation of all rows",
     "mfu-impossible": "a statement on all rows",
