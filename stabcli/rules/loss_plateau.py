@@ -49,6 +49,7 @@ def loss_plateau(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_broken.jsonl --rule loss-plateau --format brief
+    notice    loss-plateau         attempt 0  step 5..200  loss 10.84, expected 10.81
 
     ## Sources
     - LossNotDecreasing of the SageMaker Debugger has 0.1 % in 10 steps, which no noisy loss keeps

@@ -43,6 +43,7 @@ def router_z_loss(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_guards.jsonl --rule router-z-loss --format brief
+    warning   router-z-loss        attempt 0  step 700..740  z_loss 0.002622, expected 0.0004021
 
     ## Sources
     - Router z-loss against logits that grow: ST-MoE, arXiv 2202.08906; the threshold is that of

@@ -44,6 +44,7 @@ def value_collapse(run: Run, *, limit: float = 0.0, rows: int = 20) -> Iterator[
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_rollout.jsonl --rule value-collapse --format brief
+    warning   value-collapse       attempt 0  step 136..200  critic/vf_explained_var -0.5627, expected 0
 
     ## Sources
     - Explained variance below 0 is worse than predicting nothing: the usual reading of
