@@ -7,12 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from stabcli.rules import CannotLook, Finding, finding, rule
+from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import planned_changes, signals, stretches, warmup_end
 
 PARTS = 20
 """Parts of the run whose levels are compared: 5 % each."""
+RISES = 0.01
+"""Relative rise from which a level has left its plateau; other rules speak of that."""
 LEAST = 8
 """Rows of a part without which its level says nothing."""
 
@@ -26,9 +28,9 @@ def loss_plateau(
     ## What it finds
     A twentieth of the run, after warm-up and within its first ``half``, whose median loss is not
     ``fall`` times ``parts`` below that of ``parts`` twentieths before, even allowing for ``sigmas``
-    standard errors of both: one notice. Where the rows are too noisy to tell, nothing. Where the
-    planned steps are known the run is taken to be that long. A change of batch size, number of
-    GPUs or learning rate begins anew.
+    standard errors of both, nor 1 % above it: one notice, which joins no incident. Where the rows
+    are too noisy to tell, nothing. Where the planned steps are known the run is taken to be that
+    long. A change of batch size, number of GPUs or learning rate begins anew.
 
     ## Why it matters
     What has stopped learning early seldom begins again by itself, and the rest is paid for.
@@ -89,6 +91,7 @@ def loss_plateau(
                     value=float(np.median(levels[b + parts])),
                     expected=float(np.median(levels[a])) * (1 - least),
                     score=float(b - a + 1),
+                    tags=(STATISTIC,),
                 )
     if not looked:
         raise CannotLook(
@@ -100,7 +103,8 @@ def _flat(before: np.ndarray, after: np.ndarray, fall: float, sigmas: float) -> 
     """Say whether the level fell by less than it should, beyond what noise could have hidden."""
     gain = float(np.median(before) - np.median(after))
     error = 1.25 * float(np.hypot(_error(before), _error(after)))
-    return gain + sigmas * error < fall * abs(float(np.median(before)))
+    level = abs(float(np.median(before)))
+    return -RISES * level < gain and gain + sigmas * error < fall * level
 
 
 def _error(x: np.ndarray) -> float:
