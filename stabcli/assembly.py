@@ -46,6 +46,8 @@ class Options:
 
     names: Mapping[str, str] = field(default_factory=dict)
     """Canonical name -> the log's own name (``--map``)."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> where that was said, where it was not by ``--map``; for messages."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
     """Facts given by flags or settings; they overrule what the log says."""
     metrics: tuple[str, ...] = ()
@@ -134,14 +136,15 @@ def _columns(
 ) -> dict[str, str]:
     own = [c for c in reading.table.columns if not c.startswith("@")]
     for canonical, name in options.names.items():
+        place = options.places.get(canonical, f"--map {canonical}")
         if canonical not in METRICS:
             raise SettingError(
-                f"--map {canonical}={name}: {canonical!r} is no metric of stabcli:"
+                f"{place}={name}: {canonical!r} is no metric of stabcli:"
                 f" one of {', '.join(METRICS)}"
             )
         if name not in own:
             raise SettingError(
-                f"--map {canonical}={name}: {source.shown} has no column {name!r}:"
+                f"{place}={name}: {source.shown} has no column {name!r}:"
                 f" it has {', '.join(own)[:200]}"
             )
     fixed = {**reading.names, **options.names}

@@ -16,19 +16,23 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from stabcli.incidents import NEAR_ROWS, Incident
+from stabcli.endings import CLOCKS
+from stabcli.incidents import NEAR_ROWS, Incident, family
+from stabcli.levels import centred
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
-from stabcli.series import warmup_end
+from stabcli.series import signals, warmup_end
 from stabcli.units import Step, number
 
 CauseName = Literal[
-    "hardware-fault",
     "learning-rate",
     "number-format",
     "repeated-data",
+    "reordered-data",
     "schedule",
+    "config-change",
     "restart",
+    "hardware",
     "bad-batch",
     "slow-hardware",
 ]
@@ -44,6 +48,10 @@ SHORT_ROWS = 8
 """Rows up to which an incident is short enough for one batch and its echo."""
 PLANNED = ("batch_tokens", "batch_sequences", "gpus")
 """Columns that change by plan."""
+REDONE = 32
+"""Losses of steps done twice, without which their order is not compared."""
+FOLLOWS = 0.3
+"""Correlation below which the losses of steps done twice do not follow one another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +82,16 @@ def causes(run: Run, incidents: Sequence[Incident]) -> tuple[tuple[Cause, ...], 
     Notices, statistics of a whole run, and what is no event of the model or its speed, get none.
     """
     findings = [f for i in incidents for f in i.findings]
-    return tuple(_ranked(run, i, findings) for i in incidents)
+    orders: dict[int, tuple[Cause, ...]] = {}
+    return tuple(_ranked(run, i, findings, orders) for i in incidents)
 
 
-def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Cause, ...]:
+def _ranked(
+    run: Run,
+    incident: Incident,
+    findings: list[Finding],
+    orders: dict[int, tuple[Cause, ...]],
+) -> tuple[Cause, ...]:
     if incident.severity == "notice" or STATISTIC in incident.tags:
         return ()
     if incident.family == "speed":
@@ -95,7 +109,10 @@ def _ranked(run: Run, incident: Incident, findings: list[Finding]) -> tuple[Caus
         found = [*_of_fault(run, incident, ("gpu-fault",)), *_of_rate(run, incident, before)]
         found += _of_format(run, incident, before)
         found += [*_of_data(incident, before), *_of_plan(run, incident)]
-        found += [*_of_restart(run, incident), *_of_batch(run, incident)]
+        if incident.attempt not in orders:
+            orders[incident.attempt] = tuple(_of_order(run, incident.attempt))
+        found += [*_of_restart(run, incident), *orders[incident.attempt]]
+        found += [*_of_hardware(run, incident, findings), *_of_batch(run, incident)]
     else:
         return ()
     best: dict[CauseName, Cause] = {}
@@ -121,7 +138,7 @@ def _of_fault(run: Run, incident: Incident, kinds: Sequence[str]) -> Iterator[Ca
             where = f"{Path(told.file).name}, line {told.line:,}"
             why = f"the text tells of a {what} after step {told.step:,} ({where})"
             row = Row(metric="step", attempt=told.attempt, step=told.step, value=told.step)
-            yield Cause(name="hardware-fault", standing="supported", why=why, rows=(row,))
+            yield Cause(name="hardware", standing="supported", why=why, rows=(row,))
             return
 
 
@@ -231,6 +248,77 @@ def _of_restart(run: Run, incident: Incident) -> Iterator[Cause]:
     row = Row(metric="step", attempt=mine.attempt, step=mine.first_step, value=mine.first_step)
     why = f"it began right after the restart at step {mine.first_step:,}: state, data or code"
     yield Cause(name="restart", standing="supported", why=why, rows=(row,))
+    came, went = _other_columns(run, mine.attempt)
+    if came or went:
+        parts = [f"logs {', '.join(came[:2])}"] if came else []
+        parts += [f"no longer logs {', '.join(went[:2])}"] if went else []
+        why = f"since that restart the run {' and '.join(parts)}: its code or configuration changed"
+        yield Cause(name="config-change", standing="supported", why=why, rows=(row,))
+
+
+def _other_columns(run: Run, attempt: int) -> tuple[list[str], list[str]]:
+    """Return which columns an attempt logs in half of its rows, and the one before it nowhere.
+
+    And the other way round. Attempts of fewer than ten rows show nothing.
+    """
+    attempts = run.frame["attempt"].to_numpy()
+    mine, before = attempts == attempt, attempts == attempt - 1
+    if mine.sum() < 10 or before.sum() < 10:
+        return [], []
+    came, went = [], []
+    for metric in run.measurements:
+        logged = run.logged(metric)
+        now, then = float(logged[mine].mean()), float(logged[before].mean())
+        if then == 0 and now > 0.5:
+            came.append(run.word(metric))
+        if now == 0 and then > 0.5:
+            went.append(run.word(metric))
+    return came, went
+
+
+def _of_order(run: Run, attempt: int) -> Iterator[Cause]:
+    """Compare the noise of losses of steps done twice: the same batches have the same noise."""
+    if not run.has("loss") or attempt == run.attempts[0].attempt:
+        return
+    parts = {s.attempt: s.finite() for s in signals(run, "loss")}
+    mine = parts.get(attempt)
+    if mine is None or not mine.resumed or not len(mine):
+        return
+    for parent in reversed([p for a, p in parts.items() if a < attempt]):
+        _, here, there = np.intersect1d(mine.steps, parent.steps, return_indices=True)
+        if len(here) < REDONE:
+            continue
+        a, b = mine.values[here], parent.values[there]
+        a, b = a - centred(a, 9), b - centred(b, 9)
+        if not a.std() > 0 or not b.std() > 0:
+            return
+        # Ranks: one spike in one of the two must not decide.
+        ranks = [np.argsort(np.argsort(x)) for x in (a, b)]
+        alike = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+        if alike < FOLLOWS:
+            step = int(mine.steps[here[0]])
+            why = (
+                f"losses of the {len(here):,} steps done twice do not follow one another"
+                f" (correlation {alike:.2f}): other batches, or another order"
+            )
+            row = Row(
+                metric="loss", attempt=mine.attempt, step=step, value=float(mine.values[here[0]])
+            )
+            yield Cause(name="reordered-data", standing="supported", why=why, rows=(row,))
+        return
+
+
+def _of_hardware(run: Run, incident: Incident, findings: list[Finding]) -> Iterator[Cause]:
+    """Point at a machine whose speed gave way just before values did."""
+    reach = NEAR_ROWS * (run.log_interval or 1)
+    for f in findings:
+        slow = family(f) == "speed" and f.severity != "notice" and f.attempt == incident.attempt
+        if slow and 0 <= incident.first - f.first <= reach:
+            when = incident.first - f.first
+            before = "at the same step" if not when else f"{when:,} steps before"
+            why = f"the speed gave way {before}: a device that fails does both"
+            yield Cause(name="hardware", standing="supported", why=why, rows=(_row(f),))
+            return
 
 
 def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
@@ -249,6 +337,12 @@ def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
 
 def _of_speed(run: Run, incident: Incident) -> Iterator[Cause]:
     yield from _of_plan(run, incident)
+    if incident.worst.metric in CLOCKS:
+        why = "a hung collective or file system, a lost node, a queue; the log does not tell which"
+        yield Cause(
+            name="slow-hardware", standing="hypothesis", why=why, rows=(_row(incident.worst),)
+        )
+        return
     why = "a slow node, a full network or a slow data loader; the log does not tell which"
     rows = (_row(incident.lead),)
     yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=rows)

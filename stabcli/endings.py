@@ -29,6 +29,8 @@ FAR = 0.5
 
 _COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
 """What a rule computes a metric from where it was not logged."""
+CLOCKS = ("wall_time", "elapsed_seconds")
+"""Metrics whose gaps are over with the row that ends them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Judge:
         five rows (fewer where rows are far apart) is back within 2 %, or one robust standard
         deviation, of the level before.
         """
+        if worst.metric in CLOCKS:
+            return End(ending="fast-recovery", recovered=worst.last)
         signal = self._signal(findings, worst, numeric=numeric)
         if signal is None:
             return End(ending="unresolved")

@@ -322,7 +322,12 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
             read = [int(v) for v in value.split(",")]
     checked = _value(kind, read)
     if checked is None:
-        raise SettingError(f"{source}: takes {_TAKES[kind]}, not {value!r}")
+        where = (
+            source
+            if name.replace("_", "-") in source.lower().replace("_", "-")
+            else f"{source}: {name}"
+        )
+        raise SettingError(f"{where}: takes {_TAKES[kind]}, not {value!r}")
     return fact, Fact(value=checked, source=source)
 
 

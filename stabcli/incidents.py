@@ -18,7 +18,7 @@ NEAR_ROWS = 5
 
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
-              "tflops_per_gpu"),
+              "elapsed_seconds", "tflops_per_gpu"),
     "validation": ("val_loss", "val_perplexity"),
     "routing": ("aux_loss", "z_loss", "expert_load_ratio"),
     "policy": ("entropy", "reward", "reward_std", "val_reward", "kl", "clip_fraction",

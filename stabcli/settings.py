@@ -76,6 +76,13 @@ class Settings:
         """Return a one-word setting, or None where it was not set."""
         return str(self.words[name].value) if name in self.words else None
 
+    def place(self, name: str, *, flag: object) -> str:
+        """Say where a setting was made: by the flag, if that was given, or else outside of it."""
+        found = self.words.get(name) or self.lists.get(name)
+        if flag or found is None:
+            return f"--{name.replace('_', '-')}"
+        return found.source if found.source.startswith(PREFIX) else f"{found.source}: {name} ="
+
     def list(self, name: str) -> tuple[str, ...]:
         """Return a setting of several words; empty where it was not set."""
         return tuple(self.lists[name].value) if name in self.lists else ()

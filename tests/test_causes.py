@@ -121,4 +121,47 @@ def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, step, attemp
     trouble = Trouble(kind=kind, file="a/train.log", line=12, text="x", attempt=attempt, step=step)
     found = causes(replace(make_run(**spiked()), troubles=(trouble,)))
 
-    assert found.get("hardware-fault") == ("supported" if told else None)
+    assert found.get("hardware") == ("supported" if told else None)
+
+
+def bumped(order, seed=0):
+    """A run redone from 1,500 with another order of data or the same, that spikes at 1,600."""
+    columns = redone(healthy(3000, seed=seed), 1500, 2200)
+    if order:
+        columns["loss"][2200:] = healthy(3000, seed=seed + 50)["loss"][1500:]
+    columns["loss"][2300] *= 3
+    return columns
+
+
+def test_other_batches_after_a_restart_are_told_by_their_noise():
+    """Steps done twice have the losses they had, unless the data came in another order."""
+    for seed in range(4):
+        assert causes(make_run(**bumped(True, seed)))["reordered-data"] == "supported"
+        assert "reordered-data" not in causes(make_run(**bumped(False, seed)))
+
+
+def test_other_columns_after_a_restart_are_another_configuration():
+    """A column that comes or goes with a restart was not there before for a reason."""
+    columns = redone(healthy(3000), 1500, 2200)
+    columns["loss"][2205] *= 3
+    assert "config-change" not in causes(make_run(**columns))
+    columns["ema_decay"] = [None] * 2200 + [0.999] * 1500
+    assert causes(make_run(**columns))["config-change"] == "supported"
+
+
+def test_speed_that_gives_way_with_the_loss_supports_hardware():
+    """A node that fails is slow and wrong; slowness long before says nothing."""
+    columns = spiked()
+    columns["loss"][2000:2020] = np.nan
+    columns["tokens_per_second"][1998:2040] *= 0.3
+    assert ("hardware", "supported") in numeric(columns)
+    late = spiked()
+    late["tokens_per_second"][1200:1260] *= 0.3
+    assert "hardware" not in dict(numeric(late))
+
+
+def numeric(columns):
+    """The causes of every incident of the loss or the gradient."""
+    d = diagnose(make_run(**columns))
+    told = [c for i, c in zip(d.incidents, d.causes, strict=True) if i.family == "numerics"]
+    return [(c.name, c.standing) for some in told for c in some]

@@ -13,6 +13,7 @@ from stabcli.cli import COMMANDS, run
 from stabcli.criteria import LIMITS, limit
 from stabcli.facts import FACTS
 from stabcli.ignores import parse
+from stabcli.presets import PRESETS
 from stabcli.readers import readers
 from stabcli.report import reports
 from stabcli.rules import Rule, rules
@@ -41,6 +42,11 @@ def test_tables_are_what_the_registries_say():
         rows = [[f"`{r.name}`", needs(r), r.summary] for r in listed]
         name = "rules" if preset == "default" else f"rules {preset}"
         block(README, name, table(["Rule", "Needs", "Finds"], rows))
+    rows = [
+        [f"`{p}`", said, ", ".join(f"`{r.name}`" for r in rules if p in r.presets)]
+        for p, said in list(PRESETS.items())[2:]
+    ]
+    block(README, "presets", table(["Preset", "Whose rule", "Rules"], rows))
     rows = [[f"`{r.name}`", r.writes] for r in readers]
     block(README, "formats", table(["Format", "Written by"], rows))
     rows = [[f"`{r.name}`", r.summary.replace("``", "`")] for r in reports]

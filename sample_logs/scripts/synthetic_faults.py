@@ -257,6 +257,67 @@ def spikes():
     yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
 
 
+def standstill():
+    """Between steps 400 and 401 the run hangs for five hours; the speed it logs knows nothing."""
+    r, s, loss, norm, rate = pretraining(800, 20)
+    clock = 1.75e9 + 2.0 * s + np.where(s > 400, 18000.0, 0.0)
+    speed = 262144 / (2.0 + r.normal(0, 0.01, 800))
+    yield config(params=1e9, gpus=64, tokens_per_step=262144)
+    for row, at in zip(
+        rows(s, loss=loss, grad_norm=norm, lr=rate, tokens_per_sec=speed), clock, strict=True
+    ):
+        yield {**row, "timestamp": float(at)}
+
+
+def stuck():
+    """A leap at 9, the same loss and norm from 301 to 340, a rate of 0 from 701 to 780."""
+    r, s, loss, norm, rate = pretraining(900, 21)
+    loss[8:10] *= 4
+    loss[300:340], norm[300:340] = loss[300], norm[300]
+    rate[700:780] = 0.0
+    yield config(params=1e9)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate)
+
+
+def guards():
+    """What only the guards of other systems look at; and a leap to 25 times the loss at 500; z-loss at 700."""
+    r, s, loss, norm, rate = pretraining(900, 22)
+    loss[499:502] *= 25
+    norm[499:502] *= 200
+    update = r.lognormal(-3, 0.1, 900)
+    update[599:603] *= 4
+    took = 2.0 + r.normal(0, 0.02, 900)
+    took[849] = 9.0
+    zeta = 4e-4 * r.lognormal(0, 0.05, 900)
+    zeta[699:740] *= 6
+    yield config(params=1e9)
+    yield from rows(
+        s,
+        loss=loss,
+        grad_norm=norm,
+        lr=rate,
+        update_norm=update,
+        step_time=took,
+        router_z_loss=zeta,
+    )
+
+
+def rollout():
+    """Importance weights leave 1 from step 100 on; the critic explains nothing from 135 on."""
+    r = np.random.default_rng(23)
+    s = np.arange(1, 201)
+    weights = 1 + r.normal(0, 0.02, 200) + ramp(s, 100, 160, 1.6)
+    yield config(params=7e9)
+    yield from rows(
+        s,
+        **{
+            "actor/pg_loss": r.normal(0, 0.01, 200),
+            "rollout_corr/rollout_is_mean": weights,
+            "critic/vf_explained_var": 0.5 + r.normal(0, 0.03, 200) - ramp(s, 120, 150, 1.0),
+        },
+    )
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -276,6 +337,10 @@ LOGS = {
     "synthetic_objective": objective,
     "synthetic_attention": attention,
     "synthetic_clipping": clipping,
+    "synthetic_standstill": standstill,
+    "synthetic_stuck": stuck,
+    "synthetic_guards": guards,
+    "synthetic_rollout": rollout,
 }
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ COMMANDS = (
     "check",
     "cost-report",
     "compare",
+    "compare-presets",
     "audit",
     "replay-batch",
     "demo",

@@ -79,7 +79,10 @@ def _shared(
     ],
     preset: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Set of rules: default or seed; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Set of rules: default, seed, one that others published; repeatable.",
+        ),
     ] = None,
     rule: Annotated[
         list[str] | None,
@@ -203,7 +206,8 @@ def read(
     reader = asked.reader or chosen.word("reader")
     names = [r.name for r in readers]
     if reader is not None and reader not in names:
-        raise SettingError(f"--reader {reader}: no such reader: {suggestion(reader, names)}")
+        where = chosen.place("reader", flag=asked.reader)
+        raise SettingError(f"{where} {reader}: no such reader: {suggestion(reader, names)}")
     options = _options(asked, chosen)
     gathered: list[Gathered] = []
     failed: list[str] = []
@@ -258,6 +262,11 @@ def _options(asked: Asked, chosen: Settings) -> Options:
 
     return Options(
         names={**chosen.names, **dict(pair("--map", text) for text in asked.names)},
+        places={
+            name: f"{chosen.file}: map: {name}"
+            for name in chosen.names
+            if name not in {pair("--map", text)[0] for text in asked.names}
+        },
         facts=given_facts(asked, chosen),
         metrics=asked.metrics or chosen.list("metric"),
     )
@@ -273,19 +282,24 @@ def analysis(asked: Asked, chosen: Settings) -> Analysis:
     from stabcli.settings import suggestion
 
     known = {r.name: r for r in rules}
+    for name, given in chosen.rules.items():
+        if name not in known:
+            where = f"{chosen.file}: rules.{name}"
+            raise SettingError(f"{where}: no such rule: {suggestion(name, known)}")
+        checked_settings(known[name], given, where=f"{chosen.file}: rules.")
     values: dict[str, dict[str, Any]] = {name: dict(v) for name, v in chosen.rules.items()}
     for text in asked.assignments:
         where, value = pair("--set", text)
         rule, dot, setting = where.partition(".")
         if not dot:
             raise SettingError(f"--set {text}: no setting named: write RULE.SETTING=VALUE")
-        values.setdefault(rule, {})[setting.replace("-", "_")] = _BOOLEANS.get(value, value)
-    for name, given in values.items():
-        if name not in known:
-            raise SettingError(f"rule {name}: no such rule: {suggestion(name, known)}")
-        checked_settings(known[name], given)
+        if rule not in known:
+            raise SettingError(f"--set {text}: no such rule: {suggestion(rule, known)}")
+        one = {setting.replace("-", "_"): _BOOLEANS.get(value, value)}
+        checked_settings(known[rule], one, where="--set ")
+        values.setdefault(rule, {}).update(one)
     presets = asked.presets or chosen.list("preset") or ("default",)
-    select(presets, asked.only)
+    select(presets, asked.only, where=chosen.place("preset", flag=asked.presets))
     return Analysis(presets=presets, only=asked.only, settings=values)
 
 

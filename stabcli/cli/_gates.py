@@ -27,7 +27,7 @@ def least_severity(flag: str | None, chosen: Settings, default: str | None) -> S
     said = flag or chosen.word("fail_on") or default
     if said is None:
         return None
-    choose("--fail-on", said, (*SEVERITIES, NEVER))
+    choose(chosen.place("fail_on", flag=flag), said, (*SEVERITIES, NEVER))
     return next((s for s in SEVERITIES if s == said), None)
 
 

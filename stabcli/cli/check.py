@@ -83,7 +83,7 @@ def check(
     chosen = settings()
     how = analysis(asked, chosen)
     shown_as = format_ or chosen.word("format") or "verdict"
-    choose("--format", shown_as, [r.name for r in reports])
+    choose(chosen.place("format", flag=format_), shown_as, [r.name for r in reports])
     wanted = targets(output or (), force=force)
     flags = {
         "require": require,

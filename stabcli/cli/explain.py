@@ -19,8 +19,6 @@ def explain(
     ],
 ) -> int:
     """Explain a rule, a technique, a format or a metric."""
-    import inspect
-
     from stabcli.metrics import METRICS
     from stabcli.readers import readers
     from stabcli.rules import rules
@@ -29,7 +27,7 @@ def explain(
 
     pages = {m.name: f"{m.meaning}, in {m.unit}" for m in METRICS.values()}
     pages |= {t.name: t.page for t in techniques}
-    pages |= {r.name: inspect.getdoc(r.read) or "" for r in readers}
+    pages |= {r.name: r.page for r in readers}
     pages |= {r.name: f"{_facts(r)}\n\n{r.page}" for r in rules}
     if name not in pages:
         raise SettingError(f"explain {name}: nothing of that name: {suggestion(name, pages)}")

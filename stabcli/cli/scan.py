@@ -42,7 +42,7 @@ def scan(
     chosen = settings()
     how = analysis(asked, chosen)
     shown_as = format_ or chosen.word("format") or "console"
-    choose("--format", shown_as, [r.name for r in reports])
+    choose(chosen.place("format", flag=format_), shown_as, [r.name for r in reports])
     wanted = targets(output or (), force=force)
     limit = least_severity(fail_on, chosen, None)
     gate = None

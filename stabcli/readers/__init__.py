@@ -8,7 +8,6 @@ live in that same file and nowhere else.
 from __future__ import annotations
 
 import glob
-import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from stabcli.joining import (
     saved_on_disk,
     troubled,
 )
-from stabcli.registry import Registry
+from stabcli.registry import Documented, Registry
 from stabcli.run import Run
 from stabcli.sources import (
     Identity,
@@ -73,7 +72,7 @@ BAD_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Documented):
     """A way to read one kind of log; made by ``@reader`` only."""
 
     read: Read
@@ -86,19 +85,9 @@ class Reader:
     """Files of a folder that ``matches`` claims which are read with it; None is all below it."""
 
     @property
-    def name(self) -> str:
-        """The name it goes by everywhere, that of its file."""
-        return self.read.__name__.replace("_", "-")
-
-    @property
-    def module(self) -> str:
-        """Where it was defined."""
-        return self.read.__module__
-
-    @property
-    def summary(self) -> str:
-        """First line of its documentation."""
-        return (inspect.getdoc(self.read) or "").partition("\n")[0]
+    def function(self) -> Read:
+        """The function it is made of."""
+        return self.read
 
 
 readers: Registry[Reader] = Registry(__name__, "reader")

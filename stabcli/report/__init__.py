@@ -6,13 +6,12 @@ It sees diagnoses, and what was decided of them, and returns text.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import overload
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.registry import Registry
+from stabcli.registry import Documented, Registry
 from stabcli.verdicts import Verdict
 
 
@@ -52,7 +51,7 @@ Write = Callable[[Outcome, Screen], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Documented):
     """A format; made by ``@report`` only."""
 
     write: Write
@@ -63,19 +62,9 @@ class Report:
     """
 
     @property
-    def name(self) -> str:
-        """The name it goes by everywhere, that of its file."""
-        return self.write.__name__.replace("_", "-")
-
-    @property
-    def module(self) -> str:
-        """Where it was defined."""
-        return self.write.__module__
-
-    @property
-    def summary(self) -> str:
-        """First line of its documentation."""
-        return (inspect.getdoc(self.write) or "").partition("\n")[0]
+    def function(self) -> Write:
+        """The function it is made of."""
+        return self.write
 
 
 reports: Registry[Report] = Registry(__name__, "format")

@@ -1,4 +1,4 @@
-"""Sampling: what a log cannot show because not every step is in it."""
+"""Sampling: what a log cannot show, for want of history or because not every step is in it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import math
 import numpy as np
 
 from stabcli.run import Run
-from stabcli.series import signals, spread
+from stabcli.series import MINIMUM, signals, spread
 
 FLOOR = 0.005
 """Least spread of a log loss that detection assumes."""
+EARLY_ROWS = 8
+"""Rows without which ``early-spike`` does not look."""
+EARLY_RATIO = 2.0
+"""Multiple of what is around it from which it sees a leap."""
 SIGMAS = 6.0
 """Robust standard deviations at which a loss is worth a warning."""
 RISE = 0.05
@@ -18,25 +22,55 @@ RISE = 0.05
 
 
 def blind_spots(run: Run) -> list[str]:
-    """Say what the logging interval hides, a sentence each; empty where every step is logged.
+    """Say what no rule could have seen in this log, a sentence each."""
+    return [*_between_rows(run), *_beginning(run)]
 
-    Where the loss is a mean of k steps, a spike of one step to r times the level raises it by
-    (r - 1) / k, and a rise below max(exp(6 s), 1.05) is not told from noise of spread s:
-    r = 1 + k (max(exp(6 s), 1.05) - 1) is the smallest that can be seen. Where it is the
-    value of one step, all but 1 in k spikes of one step are between the rows.
+
+def _beginning(run: Run) -> list[str]:
+    """Say how far the first rows of a log can be judged; nothing where no loss is logged."""
+    parts = signals(run, "loss") if run.has("loss") else []
+    first = parts[0].finite() if parts else None
+    if first is None or not len(first):
+        return []
+    rows = min(MINIMUM, len(first))
+    a, b = int(first.steps[0]), int(first.steps[rows - 1])
+    where = f"steps {a:,}..{b:,}" if b > a else f"step {a:,}"
+    if len(first) < EARLY_ROWS:
+        return [f"{where}: any leap of the loss to a finite value, for want of history"]
+    return [f"{where}: leaps of the loss below {EARLY_RATIO:g} x what is around them"]
+
+
+def least_spike(run: Run) -> float | None:
+    """Return the least spike of one step, as a multiple of the level, that a warning could see.
+
+    None where that cannot be told. Where the loss is a mean of k steps, a spike of one step to r
+    times the level raises it by (r - 1) / k, and a rise below max(exp(6 s), 1.05) is not told
+    from noise of spread s: r = 1 + k (max(exp(6 s), 1.05) - 1).
+    """
+    widths = []
+    for signal in signals(run, "loss") if run.has("loss") else []:
+        values = signal.values[np.isfinite(signal.values) & (signal.values > 0)]
+        if len(values) > MINIMUM:
+            widths.append(spread(np.diff(np.log(values))) / math.sqrt(2))
+    if not widths:
+        return None
+    least = max(math.exp(min(SIGMAS * max(FLOOR, float(np.median(widths))), 5.0)), 1 + RISE) - 1
+    return 1 + (run.log_interval or 1) * least
+
+
+def _between_rows(run: Run) -> list[str]:
+    """Say what the logging interval hides; nothing where every step is logged.
+
+    Where a row is the mean of the steps since the last, ``least_spike`` is the smallest of one
+    step that can be seen; where it is the value of one step, all but 1 in k are between the rows.
     """
     interval = run.log_interval or 1
     if interval <= 1 or not run.has("loss"):
         return []
-    widths = []
-    for signal in signals(run, "loss"):
-        values = signal.values[np.isfinite(signal.values) & (signal.values > 0)]
-        if len(values) > 16:
-            widths.append(spread(np.diff(np.log(values))) / math.sqrt(2))
-    if not widths:
+    least = least_spike(run)
+    if least is None:
         return []
-    least = max(math.exp(min(SIGMAS * max(FLOOR, float(np.median(widths))), 5.0)), 1 + RISE) - 1
-    seen = f"{1 + interval * least:.3g}"
+    seen = f"{least:.3g}"
     said = (
         f"logged every {interval:,} steps: if a row is their mean, a loss spike of one step"
         f" shows only from {seen} x the level on; if it is one step's value,"

@@ -45,6 +45,8 @@ KINDS = {
         "response_length",
         "response_clip_fraction",
         "dead_group_fraction",
+        "rollout_corr",
+        "vf_explained_var",
     },
     "no fp16 loss scale": {"loss_scale", "skipped_steps"},
 }
@@ -155,10 +157,11 @@ def _unchecked(d: Diagnosis) -> str:
 
     Rules for a kind of training that this run is not are counted, not named.
     """
+    known = set(METRICS).union(*KINDS.values())
     why: dict[str, list[str]] = defaultdict(list)
     counted: dict[str, int] = defaultdict(int)
     for s in d.skipped:
-        lacked = set(re.findall(r"\w+", s.why)) & set(METRICS)
+        lacked = set(re.findall(r"\w+", s.why)) & known
         kind = next((k for k, metrics in KINDS.items() if lacked and lacked <= metrics), None)
         if kind is not None and not any(d.run.has(m) for m in KINDS[kind]):
             counted[kind] += 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stabcli.cost import Cost
+from stabcli.endings import CLOCKS
 from stabcli.incidents import Incident
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
-from stabcli.units import count, gpu_hours, number, printable, steps
+from stabcli.units import count, duration, gpu_hours, number, printable, steps
 
 NAME_LENGTH = 40
 """Longest name of a column shown in full."""
@@ -65,10 +66,15 @@ def span(first: int, last: int) -> str:
 def measured(run: Run, f: Finding) -> str:
     """Say what a finding saw, in the log's own words."""
     said = f"{short(run.word(f.metric))} {number(f.value)}"
+    if f.metric in CLOCKS:
+        said = f"nothing logged for {duration(f.value)} before it"
     if f.line is not None:
         where = f"{short(f.file)}:{f.line}" if f.file else f"line {f.line:,}"
         said = f"{said} ({where})"
-    return said if f.expected is None else f"{said}, expected {number(f.expected)}"
+    if f.expected is None:
+        return said
+    usual = duration(f.expected) if f.metric in CLOCKS else number(f.expected)
+    return f"{said}, expected {usual}"
 
 
 def ending(incident: Incident) -> str:

@@ -14,6 +14,7 @@ from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
 from stabcli.plan import Plan
 from stabcli.report import Outcome, Screen, report
+from stabcli.report._sampling import blind_spots, least_spike
 from stabcli.rules import SEVERITIES, Finding
 from stabcli.run import Run
 from stabcli.verdicts import Verdict
@@ -116,6 +117,8 @@ def run_in_json(run: Run) -> dict[str, Any]:
         "first_step": steps.min(),
         "last_step": steps.max(),
         "log_interval": run.log_interval,
+        "least_spike": least_spike(run),
+        "unseen": blind_spots(run),
         "columns": dict(run.columns),
         "facts": {k: {"value": f.value, "source": f.source} for k, f in run.facts.items()},
         "attempts": [
@@ -156,7 +159,7 @@ def _incident(
         "recovered": incident.recovered,
         "tags": list(incident.tags),
         "lead": incident.lead.rule,
-        "findings": [_finding(f) for f in incident.findings],
+        "findings": [finding_in_json(f) for f in incident.findings],
         "plan": None if plan is None else _plan(plan),
         "cost": None if cost is None else cost_in_json(cost),
         "causes": [_cause(c) for c in causes],
@@ -175,7 +178,8 @@ def _cause(c: Cause) -> dict[str, Any]:
     }
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def finding_in_json(f: Finding) -> dict[str, Any]:
+    """Return a finding."""
     return {
         "rule": f.rule,
         "metric": f.metric,

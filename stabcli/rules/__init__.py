@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from stabcli.errors import SettingError
-from stabcli.registry import Registry
+from stabcli.presets import PRESETS
+from stabcli.published import Detector, finite_only
+from stabcli.registry import Documented, Registry
 from stabcli.run import Run
+from stabcli.series import signals, stretches
 from stabcli.units import Step
 
 Severity = Literal["notice", "warning", "error", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """From worth knowing (notice), look at it (warning), something broke (error) to stop (critical)."""
-Preset = Literal["default", "seed"]
-PRESETS: tuple[Preset, ...] = get_args(Preset)
-"""``default``: the robust rules. ``seed``: the field's rules of thumb, to the letter."""
 Check = Callable[..., Iterator["Finding"]]
 
 STATISTIC = "statistic"
@@ -72,13 +74,13 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Documented):
     """A check and everything known of it; made by ``@rule`` only."""
 
     check: Check
     needs: tuple[str, ...]
     """Metrics without which it cannot look."""
-    presets: tuple[Preset, ...]
+    presets: tuple[str, ...]
     """The presets it belongs to."""
     since: str
     """The version it came with."""
@@ -86,29 +88,9 @@ class Rule:
     """Whether its silence says anything of the run's health."""
 
     @property
-    def name(self) -> str:
-        """The name it goes by everywhere, that of its file."""
-        return self.check.__name__.replace("_", "-")
-
-    @property
-    def module(self) -> str:
-        """Where it was defined."""
-        return self.check.__module__
-
-    @property
-    def page(self) -> str:
-        """Its documentation."""
-        return inspect.getdoc(self.check) or ""
-
-    @property
-    def summary(self) -> str:
-        """First line of its documentation."""
-        return self.page.partition("\n")[0]
-
-    def section(self, heading: str) -> str:
-        """Return the text under one heading of its page, on one line."""
-        text = self.page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-        return " ".join(text.split())
+    def function(self) -> Check:
+        """The function it is made of."""
+        return self.check
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -123,7 +105,7 @@ rules: Registry[Rule] = Registry(__name__, "rule")
 def rule(
     *,
     needs: tuple[str, ...] = (),
-    presets: tuple[Preset, ...] = ("default",),
+    presets: tuple[str, ...] = ("default",),
     since: str,
     judges: bool = True,
 ) -> Callable[[Check], Check]:
@@ -136,8 +118,10 @@ def rule(
     return register
 
 
-def select(presets: Collection[str], only: Collection[str]) -> list[Rule]:
-    """Return the rules named in ``only``, or else those of the presets.
+def select(
+    presets: Collection[str], only: Collection[str], *, where: str = "--preset"
+) -> list[Rule]:
+    """Return the rules named in ``only``, or else those of the presets, given at ``where``.
 
     Raises:
         SettingError: There is no rule or preset of that name.
@@ -148,7 +132,7 @@ def select(presets: Collection[str], only: Collection[str]) -> list[Rule]:
             raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
     for name in presets:
         if name not in PRESETS:
-            raise SettingError(f"--preset {name}: no such preset: one of {', '.join(PRESETS)}")
+            raise SettingError(f"{where} {name}: no such preset{_meant(name, PRESETS)}")
     if only:
         return [known[name] for name in dict.fromkeys(only)]
     return [r for r in rules if any(p in presets for p in r.presets)]
@@ -182,8 +166,8 @@ def run_rules(
     return findings, skipped
 
 
-def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``given`` converted to the types of the rule's defaults.
+def checked_settings(r: Rule, given: Mapping[str, Any], *, where: str = "") -> dict[str, Any]:
+    """Return ``given`` converted to the types of the rule's defaults; ``where`` it was given.
 
     Raises:
         SettingError: A setting is unknown or of the wrong type.
@@ -191,7 +175,7 @@ def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in r.settings:
-            raise SettingError(f"{r.name}.{name}: no such setting{_meant(name, r.settings)}")
+            raise SettingError(f"{where}{r.name}.{name}: no such setting{_meant(name, r.settings)}")
         default = r.settings[name]
         wanted = type(default)
         try:
@@ -200,7 +184,7 @@ def checked_settings(r: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
             values[name] = wanted(value)
         except (TypeError, ValueError):
             raise SettingError(
-                f"{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
+                f"{where}{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
             ) from None
     return values
 
@@ -255,3 +239,89 @@ def finding(
         file=file,
         tags=tags,
     )
+
+
+def published(
+    run: Run,
+    metrics: Collection[str],
+    detector: Detector,
+    *,
+    least: int,
+    severity: Severity = "warning",
+    join: int = 0,
+    faithful: bool = True,
+    statistic: bool = False,
+    falls: bool = False,
+    gaps: bool = False,
+) -> Iterator[Finding]:
+    """Yield what a detector of another system finds, attempt by attempt, as it would have run.
+
+    Args:
+        run: The run to look at.
+        metrics: What it looks at; those that were not logged are passed by.
+        detector: Values -> where it fires.
+        least: Values of an attempt without which it can never fire.
+        severity: How grave its makers take it.
+        join: Rows between two that fire which still belong to one finding.
+        faithful: Whether values that are not finite reach the detector.
+        statistic: Whether it fires so often that the share of rows is what it tells: one notice.
+        falls: Whether low values are the worst.
+        gaps: Whether the distance from the row before is what is told, as of clocks.
+
+    Raises:
+        CannotLook: No attempt has ``least`` values.
+    """
+    looked = False
+    judge = detector if faithful else finite_only(detector)
+    for metric in metrics:
+        rows: list[int] = []
+        total, top, at = 0, -np.inf, -1
+        for signal in signals(run, metric) if run.has(metric) else []:
+            if len(signal) < max(1, least):
+                continue
+            looked, total = True, total + len(signal)
+            said = judge(signal.values)
+            values, limit = signal.values, said.limit
+            if gaps:
+                values = np.concatenate([[0.0], np.diff(values)])
+                limit = np.concatenate([[np.nan], (said.limit - np.roll(signal.values, 1))[1:]])
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                size = np.where(np.isfinite(values), -values if falls else values, np.inf)
+                ratio = limit / values if falls else values / limit
+            if statistic:
+                hits = np.flatnonzero(said.fired)
+                rows += signal.rows[hits].tolist()
+                if len(hits) and size[hits].max() > top:
+                    top, at = float(size[hits].max()), int(signal.rows[hits[np.argmax(size[hits])]])
+                continue
+            for first, last in stretches(said.fired, gap=join):
+                inside = np.flatnonzero(said.fired[first : last + 1]) + first
+                peak = int(inside[np.argmax(size[inside])])
+                known = bool(np.isfinite(limit[peak]))
+                yield finding(
+                    run,
+                    metric=metric,
+                    rows=(int(signal.rows[first]), int(signal.rows[last])),
+                    peak=int(signal.rows[peak]),
+                    severity=severity,
+                    value=float(values[peak]),
+                    expected=float(limit[peak]) if known else None,
+                    score=float(ratio[peak]) if known and np.isfinite(ratio[peak]) else None,
+                )
+        if rows:
+            # One attempt may hold the worst and another the first: a statistic is of the whole run.
+            mine = [r for r in rows if run.frame["attempt"][r] == run.frame["attempt"][at]]
+            yield finding(
+                run,
+                metric=metric,
+                rows=(mine[0], mine[-1]),
+                peak=at,
+                severity="notice",
+                value=float(run.array(metric)[at]),
+                tags=(STATISTIC, f"share-{100 * len(rows) / total:.2g}%"),
+            )
+    if not looked:
+        missing = [m for m in metrics if run.has(m)]
+        if not missing:
+            raise CannotLook(f"the log has no {' and no '.join(metrics)}")
+        raise CannotLook(f"fewer than {least} rows with {' or '.join(missing)} in every attempt")

@@ -52,7 +52,7 @@ def attention_logits(
     ## Sources
     - The limit of 100: ``qk_clip_threshold`` of Megatron-LM, after Kimi K2's QK-clip.
     """
-    names = [m for m in run.measurements if normalise(m).rpartition("/")[2] in NAMES]
+    names = [m for m in run.measurements if run.has(m) and normalise(m).rpartition("/")[2] in NAMES]
     if not names:
         raise CannotLook(f"the log has no {NAMES[0]}")
     for name in names:

@@ -72,9 +72,11 @@ def entropy_collapse(
             raise CannotLook("entropy takes both signs: it is that of continuous actions")
         if len(signal) < rows + 5:
             continue
-        looked = True
         start = np.concatenate([signal.inherited, signal.values])[:START]
         level = float(np.nanmax(trailing(start, 5)))
+        if level <= 0:
+            continue
+        looked = True
         limit = share * level
         if level >= 2 * floor and not summed:
             limit = max(limit, floor)
@@ -100,7 +102,9 @@ def entropy_collapse(
                 tags=tags,
             )
     if not looked:
-        raise CannotLook(f"fewer than {rows + 5} logged entropies in every attempt")
+        raise CannotLook(
+            f"fewer than {rows + 5} logged entropies, or none above 0, in every attempt"
+        )
 
 
 def _nats(signal: Signal) -> tuple[Signal | None, bool]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from stabcli.beginnings import negligible
 from stabcli.levels import SIGMA_PER_MAD, centred
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
@@ -52,7 +53,8 @@ def loss_divergence(
     warning; an error from ``error_rise``, and critical where it ends ``critical_rise`` above it.
     A slide: a loss that was falling goes on as before, but from a level at least ``slide`` and six
     standard errors higher, as a rise about as slow as the fall leaves it. The lines before and
-    after are fitted to a twentieth of the run each, in log steps, and must be straight. A warning.
+    after are fitted to a twentieth of the run each, in log steps, and must be straight. A warning. A level that stays
+    below 5 % of the loss that the log began with is left alone.
 
     ## Why it matters
     A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
@@ -86,6 +88,7 @@ def loss_divergence(
       (BigScience tr8-104B, IDEFICS-80B) were of this size before anybody acted.
     """
     looked = False
+    floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = raw.finite()
         if len(signal) < LEAST_ROWS:
@@ -98,6 +101,8 @@ def loss_divergence(
             continue
         climbs = list(_climbs(x, len(signal), rise, share, sigmas))
         for first, last, top, low in climbs:
+            if low > 0 and low + top < floor:
+                continue
             rows = signal.rows[warm + first], signal.rows[warm + last]
             severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
             if last == len(x) - 1 and top > critical_rise * abs(low):

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from stabcli.beginnings import negligible
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, planned_changes, signals, warmup_end
@@ -27,7 +28,8 @@ def loss_shift(
     that of as many before them, by ``sigmas`` standard errors: those of the noise of the 128 rows
     before, and of how much such levels wander in this run. A warning, from the row at which the
     loss stepped up to the last at which it was not yet half-way back. Warm-up is left out, and a
-    change of batch size, number of GPUs or a leap of the learning rate begins anew.
+    change of batch size, number of GPUs or a leap of the learning rate begins anew. A level below
+    5 % of the loss that the log began with is no shift.
 
     ## Why it matters
     A step of 5 to 15 % hides in the noise of single rows, so that no spike rule sees it, and it
@@ -57,6 +59,7 @@ def loss_shift(
     - Trimean: Tukey (1977), Exploratory Data Analysis.
     """
     looked = False
+    floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = _positive(raw.finite())
         warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
@@ -70,6 +73,8 @@ def loss_shift(
             for shift in _both(
                 steep, rises(x, rows=wide, least=float(np.log1p(rise)), sigmas=sigmas)
             ):
+                if floor > 0 and shift.after < np.log(floor):
+                    continue
                 inside = signal.values[start + shift.first : start + shift.last + 1]
                 yield finding(
                     run,

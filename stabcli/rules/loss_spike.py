@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stabcli.beginnings import negligible
 from stabcli.bumps import Bumps
 from stabcli.rarity import EXTREME, Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
@@ -73,7 +74,8 @@ def loss_spike(
     fitted to how far the rows around lie above their level, expects more than 0.03 such rows in
     the whole run (up to one in short runs from 2.7 times the level on), unless it is twice as high as any
     other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
-    not bring is a warning, whatever the 64 rows before it say.
+    not bring is a warning, whatever the 64 rows before it say. A
+    leap that ends below 5 % of the loss that the log began with is a notice.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -114,6 +116,7 @@ def loss_spike(
       How to Detect and Handle Outliers.
     """
     looked = False
+    floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = raw.finite()
         if len(signal) + len(signal.inherited) <= MINIMUM:
@@ -166,6 +169,8 @@ def loss_spike(
                 spread_out = bumps.share(first, last, ratio[peak], usual_within)
                 if spread_out >= FREQUENT:
                     severity, tags = "notice", ("uneven-batches",)
+            if signal.values[peak] < floor:
+                severity, tags = "notice", ("near-zero",)
             if any(0 <= first - c < AFTER_CHANGE for c in changes):
                 tags = (*tags, "after-change")
                 severity = "notice" if ratio[peak] < CHANGE_RATIO else severity

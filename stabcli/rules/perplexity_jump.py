@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import noise
+from stabcli.perplexity import nats, no_perplexity
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import signals, warmup_end
-
-CAP = 20.0
-"""Log perplexity at which Megatron cuts off what it prints: exp(20) says only that it is large."""
+from stabcli.series import warmup_end
 
 
 @rule(presets=("default",), since="0.1.0")
@@ -22,7 +20,8 @@ def perplexity_jump(run: Run, *, rise: float = 0.15, sigmas: float = 4.0) -> Ite
     ## What it finds
     Evaluations whose perplexity is ``rise`` or more above that of the one before, and ``sigmas``
     standard deviations of what two evaluations of this run usually differ by. The first
-    evaluation after a restart is left out, and so are those of the warm-up.
+    evaluation after a restart is left out, and so are those of the warm-up. A validation loss is judged where
+    something shows that it is that of a language model.
 
     ## Why it matters
     Between two evaluations something happened to the weights. When the training loss shows
@@ -48,35 +47,29 @@ def perplexity_jump(run: Run, *, rise: float = 0.15, sigmas: float = 4.0) -> Ite
     - 15 % over the one before: the field's rule of thumb; the noise gate from 612 evaluations of
       39 healthy runs.
     """
-    metric = "val_loss" if run.has("val_loss") else "val_perplexity"
-    if not run.has(metric):
-        raise CannotLook("the log has no val_loss or val_perplexity")
+    if why := no_perplexity(run):
+        raise CannotLook(why)
     looked = False
-    for raw in signals(run, metric):
-        signal = raw.finite()
-        values, rows, steps = signal.values, signal.rows, signal.steps
-        nats = values if metric == "val_loss" else np.log(np.maximum(values, 1e-300))
-        if metric == "val_perplexity":
-            keep = nats < CAP
-            values, rows, steps, nats = values[keep], rows[keep], steps[keep], nats[keep]
-        if len(nats) < 4:
+    for part in nats(run):
+        signal, values = part.signal, part.values[part.start :]
+        if len(values) < 4:
             continue
         looked = True
-        change = np.diff(nats)
-        usual = float(np.sqrt(2.0)) * noise(nats)
+        change = np.diff(values)
+        usual = float(np.sqrt(2.0)) * noise(values)
         limit = max(float(np.log1p(rise)), sigmas * usual)
-        jumped = (change >= limit) & (steps[1:] > warmup_end(run, signal.attempt))
+        jumped = (change >= limit) & (signal.steps[1:] > warmup_end(run, signal.attempt))
         for i in (np.flatnonzero(jumped) + 1).tolist():
             if i == 1 and signal.resumed:
                 continue
             yield finding(
                 run,
-                metric=metric,
-                rows=(int(rows[i]), int(rows[i])),
-                peak=int(rows[i]),
+                metric=part.metric,
+                rows=(int(signal.rows[i]), int(signal.rows[i])),
+                peak=int(signal.rows[i]),
                 severity="warning",
-                value=float(values[i]),
-                expected=float(values[i - 1]),
+                value=float(signal.values[i]),
+                expected=float(signal.values[i - 1]),
                 score=float(change[i - 1] / limit),
             )
     if not looked:

@@ -7,12 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import lasting, noise
+from stabcli.perplexity import nats, no_perplexity
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import signals
-
-CAP = 20.0
-"""Log perplexity at which Megatron cuts off what it prints: exp(20) says only that it is large."""
 
 
 @rule(presets=("default",), since="0.1.0")
@@ -24,8 +21,9 @@ def perplexity_rise(
     ## What it finds
     At least ``evals`` evaluations in a row whose perplexity is ``rise`` or more above the mean of
     the three best so far, and ``sigmas`` standard deviations of the run's own evaluation noise.
-    Where the log has a validation loss, its exponential is the perplexity. Evaluations that are
-    NaN or infinite are left to the rule ``nonfinite``.
+    Where the log has a validation loss, and something shows that it is that of a language model,
+    its exponential is the perplexity. Evaluations that are NaN or infinite are left to the rule
+    ``nonfinite``.
 
     ## Why it matters
     Held-out data does not care how well the training loss looks: the model has got worse at what
@@ -53,41 +51,31 @@ def perplexity_rise(
       silent on 37 and wrong 32 times on the two with noisy evaluations: hence the noise gate.
     - Two in a row: patience in the early stopping of Lightning and of the SageMaker debugger.
     """
-    metric = "val_loss" if run.has("val_loss") else "val_perplexity"
-    if not run.has(metric):
-        raise CannotLook("the log has no val_loss or val_perplexity")
+    if why := no_perplexity(run):
+        raise CannotLook(why)
     looked = False
-    for raw in signals(run, metric):
-        signal = raw.finite()
-        joined = np.concatenate([signal.inherited, signal.values])
-        nats = joined if metric == "val_loss" else np.log(np.maximum(joined, 1e-300))
-        if metric == "val_perplexity":
-            keep = nats < CAP
-            skip = int((~keep[: len(signal.inherited)]).sum())
-            rows = signal.rows[keep[len(signal.inherited) :]]
-            joined, nats, start = joined[keep], nats[keep], len(signal.inherited) - skip
-        else:
-            rows, start = signal.rows, len(signal.inherited)
-        if len(nats) < 5:
+    for part in nats(run):
+        signal, values, start = part.signal, part.values, part.start
+        if len(values) < 5:
             continue
         looked = True
-        best = best_of_three(nats)
-        limit = max(float(np.log1p(rise)), sigmas * noise(nats))
-        above = np.zeros(len(nats), bool)
-        above[3:] = nats[3:] - best[3:] >= limit
+        best = best_of_three(values)
+        limit = max(float(np.log1p(rise)), sigmas * noise(values))
+        above = np.zeros(len(values), bool)
+        above[3:] = values[3:] - best[3:] >= limit
         above[:start] = False
         for first, last in lasting(above, evals):
-            peak = first + int(np.argmax(nats[first : last + 1]))
+            peak = first + int(np.argmax(values[first : last + 1]))
             level = float(best[first])
             yield finding(
                 run,
-                metric=metric,
-                rows=(int(rows[first - start]), int(rows[last - start])),
-                peak=int(rows[peak - start]),
+                metric=part.metric,
+                rows=(int(signal.rows[first - start]), int(signal.rows[last - start])),
+                peak=int(signal.rows[peak - start]),
                 severity="error",
-                value=float(joined[peak]),
-                expected=level if metric == "val_loss" else float(np.exp(level)),
-                score=float((nats[peak] - level) / limit),
+                value=float(signal.values[peak - start]),
+                expected=level if part.metric == "val_loss" else float(np.exp(level)),
+                score=float((values[peak] - level) / limit),
             )
     if not looked:
         raise CannotLook("fewer than 5 evaluations in every attempt")

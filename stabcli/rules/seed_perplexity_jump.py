@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from stabcli.perplexity import evaluations, no_perplexity
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import ROUNDING, signals, stretches
-
-METRICS = ("val_perplexity", "val_loss")
-"""What perplexity is taken from, the first that an attempt logged."""
+from stabcli.series import ROUNDING, WINDOW, stretches
 
 
 @rule(presets=("seed",), since="0.1.0")
@@ -23,7 +21,8 @@ def seed_perplexity_jump(run: Run, *, jump: float = 0.15, join: int = 1) -> Iter
     Evaluations whose perplexity is more than ``1 + jump`` times that of the evaluation before,
     passing over those that were not finite. An attempt that logged no perplexity is judged by e
     to the power of its validation loss, and the finding says so with the tag ``from-val-loss``.
-    Values below 1 are no perplexities but placeholders, and are left out.
+    Values below 1 are no perplexities but placeholders, and are left out. A loss that nothing shows to be that of a
+    language model is not judged.
 
     ## Why it matters
     A leap between two evaluations points at what was trained on between them.
@@ -50,41 +49,21 @@ def seed_perplexity_jump(run: Run, *, jump: float = 0.15, join: int = 1) -> Iter
     - 15 % at one point, pause and check the shard: the field's rule of thumb.
     - How often it errs: measured on 39 public runs with 612 evaluations.
     """
-    metrics = [m for m in METRICS if run.has(m)]
-    if not metrics:
-        raise CannotLook("the log has no val_perplexity and no val_loss")
+    if why := no_perplexity(run):
+        raise CannotLook(why)
     compared = 0
-    seen: set[int] = set()
-    for metric in metrics:
-        for signal in signals(run, metric):
-            if signal.attempt in seen:
-                continue
-            seen.add(signal.attempt)
-            values = np.concatenate([signal.inherited, signal.values])
-            if metric == "val_loss":
-                with np.errstate(over="ignore"):
-                    values = np.exp(values)
-            values[~(values >= 1)] = np.nan
-            known = pl.Series(np.where(np.isfinite(values), values, np.nan)).fill_nan(None)
-            filled = known.forward_fill().shift(1).fill_null(np.nan).to_numpy()
-            before = filled[len(signal.inherited) :]
-            values = values[len(signal.inherited) :]
-            compared += int(np.isfinite(before[~np.isnan(values)]).sum())
-            limit = (1 + jump) * before
-            over = values > limit * (1 + ROUNDING)
-            for first, last in stretches(over, gap=join):
-                inside = np.flatnonzero(over[first : last + 1]) + first
-                peak = int(inside[np.argmax(values[inside] / limit[inside])])
-                yield finding(
-                    run,
-                    metric="val_perplexity",
-                    rows=(int(signal.rows[first]), int(signal.rows[last])),
-                    peak=int(signal.rows[peak]),
-                    severity="warning",
-                    value=values[peak],
-                    expected=before[peak],
-                    score=values[peak] / limit[peak],
-                    tags=("from-val-loss",) if metric == "val_loss" else (),
-                )
+    for part in evaluations(run, history=WINDOW):
+        known = pl.Series(np.where(np.isfinite(part.values), part.values, np.nan)).fill_nan(None)
+        filled = known.forward_fill().shift(1).fill_null(np.nan).to_numpy()
+        before = filled[part.start :]
+        values = part.values[part.start :]
+        compared += int(np.isfinite(before[~np.isnan(values)]).sum())
+        limit = (1 + jump) * before
+        over = values > limit * (1 + ROUNDING)
+        for first, last in stretches(over, gap=join):
+            inside = np.flatnonzero(over[first : last + 1]) + first
+            peak = int(inside[np.argmax(values[inside] / limit[inside])])
+            told = part.told((first, last), peak=peak, expected=before[peak], limit=limit[peak])
+            yield finding(run, severity="warning", **told)
     if not compared:
         raise CannotLook("no evaluation with a finite one before it")

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stabcli.perplexity import evaluations, no_perplexity
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import ROUNDING, signals, stretches
-
-METRICS = ("val_perplexity", "val_loss")
-"""What perplexity is taken from, the first that an attempt logged."""
+from stabcli.series import ROUNDING, stretches
 
 
 @rule(presets=("seed",), since="0.1.0")
@@ -22,7 +20,8 @@ def seed_perplexity_rise(run: Run, *, rise: float = 0.20, join: int = 1) -> Iter
     Evaluations whose perplexity is more than ``1 + rise`` times the lowest of all evaluations
     before them. An attempt that logged no perplexity is judged by e to the power of its
     validation loss, and the finding says so with the tag ``from-val-loss``. Values below 1 are
-    no perplexities but placeholders, and are left out.
+    no perplexities but placeholders, and are left out. A loss that nothing shows to be that of a
+    language model is not judged.
 
     ## Why it matters
     The model gets worse on data it does not train on: overfitting, or contaminated data.
@@ -50,39 +49,19 @@ def seed_perplexity_rise(run: Run, *, rise: float = 0.20, join: int = 1) -> Iter
     - 20 % above the best: the field's rule of thumb.
     - How often it errs: measured on 39 public runs with 612 evaluations.
     """
-    metrics = [m for m in METRICS if run.has(m)]
-    if not metrics:
-        raise CannotLook("the log has no val_perplexity and no val_loss")
+    if why := no_perplexity(run):
+        raise CannotLook(why)
     compared = 0
-    seen: set[int] = set()
-    for metric in metrics:
-        for signal in signals(run, metric, history=len(run.frame)):
-            if signal.attempt in seen:
-                continue
-            seen.add(signal.attempt)
-            values = np.concatenate([signal.inherited, signal.values])
-            if metric == "val_loss":
-                with np.errstate(over="ignore"):
-                    values = np.exp(values)
-            values[~(values >= 1)] = np.nan
-            best = np.fmin.accumulate(values)
-            before = np.concatenate([[np.nan], best[:-1]])[len(signal.inherited) :]
-            values = values[len(signal.inherited) :]
-            compared += int(np.isfinite(before[~np.isnan(values)]).sum())
-            limit = (1 + rise) * before
-            over = (values > limit * (1 + ROUNDING)) & np.isfinite(limit)
-            for first, last in stretches(over, gap=join):
-                peak = first + int(np.nanargmax(values[first : last + 1]))
-                yield finding(
-                    run,
-                    metric="val_perplexity",
-                    rows=(int(signal.rows[first]), int(signal.rows[last])),
-                    peak=int(signal.rows[peak]),
-                    severity="error",
-                    value=values[peak],
-                    expected=before[peak],
-                    score=values[peak] / limit[peak],
-                    tags=("from-val-loss",) if metric == "val_loss" else (),
-                )
+    for part in evaluations(run, history=len(run.frame)):
+        best = np.fmin.accumulate(part.values)
+        before = np.concatenate([[np.nan], best[:-1]])[part.start :]
+        values = part.values[part.start :]
+        compared += int(np.isfinite(before[~np.isnan(values)]).sum())
+        limit = (1 + rise) * before
+        over = (values > limit * (1 + ROUNDING)) & np.isfinite(limit)
+        for first, last in stretches(over, gap=join):
+            peak = first + int(np.nanargmax(values[first : last + 1]))
+            told = part.told((first, last), peak=peak, expected=before[peak], limit=limit[peak])
+            yield finding(run, severity="error", **told)
     if not compared:
         raise CannotLook("no evaluation with a finite one before it")

@@ -7,14 +7,13 @@ unknown, and unknown is never missing.
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.registry import Registry
+from stabcli.registry import Documented, Registry
 from stabcli.run import Fact, Run
 from stabcli.units import Step, number
 
@@ -96,7 +95,7 @@ Judge = Callable[[Subject], Judgement | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Technique:
+class Technique(Documented):
     """A judge and everything known of it; made by ``@technique`` only."""
 
     judge: Judge
@@ -111,29 +110,9 @@ class Technique:
     """Whether it bears only on what never recovered."""
 
     @property
-    def name(self) -> str:
-        """The name it goes by everywhere, that of its file."""
-        return self.judge.__name__.replace("_", "-")
-
-    @property
-    def module(self) -> str:
-        """Where it was defined."""
-        return self.judge.__module__
-
-    @property
-    def page(self) -> str:
-        """Its documentation."""
-        return inspect.getdoc(self.judge) or ""
-
-    @property
-    def summary(self) -> str:
-        """First line of its documentation."""
-        return self.page.partition("\n")[0]
-
-    def section(self, heading: str) -> str:
-        """Return the text under one heading of its page, on one line."""
-        text = self.page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-        return " ".join(text.split())
+    def function(self) -> Judge:
+        """The function it is made of."""
+        return self.judge
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -86,5 +86,7 @@ def test_a_panic_of_polars_is_a_broken_file(
 
     monkeypatch.setattr(pl, "read_parquet", panic)
     monkeypatch.setattr(pl, "read_parquet_schema", panic)
-    with pytest.raises(LogError, match=r"metrics\.parquet: a broken parquet file: damaged inside: Thrift"):
+    with pytest.raises(
+        LogError, match=r"metrics\.parquet: a broken parquet file: damaged inside: Thrift"
+    ):
         read_runs([str(path)])

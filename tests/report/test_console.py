@@ -26,7 +26,7 @@ def test_healthy_run_is_quiet():
     assert "fine  run: nothing found by 2 rules" in text
     assert "checked     loss-spike, nonfinite" in text
     assert "┌" not in text
-    assert len(text.splitlines()) <= 6
+    assert len(text.splitlines()) <= 7
 
 
 def test_notices_are_one_line():
@@ -123,7 +123,17 @@ def test_what_sampling_hides_is_said():
 
     assert "unseen      logged every 10 steps:" in sparse
     assert "one row in 10" in sparse
-    assert "unseen" not in dense
+    assert "logged every" not in dense
+
+
+def test_first_rows_are_not_called_clean():
+    """What the first rows could have hidden is said, and that a log of a few rows hides it all."""
+    short = told(diagnosis(run=make_run(loss=[2.0, 2.0, 2.0])))
+
+    assert "unseen      steps 1..16: leaps of the loss below 2 x what is around them" in told(
+        diagnosis(run=make_run(loss=np.full(500, 2.0)))
+    )
+    assert "unseen      steps 1..3: any leap of the loss to a finite value, for want of" in short
 
 
 HOSTILE = "\x1b[31mred\x1b]0;title\x07[bold]not bold[/bold]\r\nforged\u202e:fire:"

@@ -236,14 +236,25 @@ def test_dead_groups():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_reward_drop(seed):
-    """A reward that loses all it had gained is a warning from there on."""
+    """A reward that loses all it had gained is an error from there on."""
     columns = policy(400, seed)
     columns["reward"][250:] -= 0.45
 
     found = grave(make_run(**columns), "reward-drop")
 
-    assert [(f.severity, f.last) for f in found] == [("warning", 391)]
+    assert [(f.severity, f.last) for f in found] == [("error", 391)]
     assert abs(found[0].first - 251) <= 8
+
+
+@pytest.mark.parametrize(
+    ("lost", "rows", "severity"), [(0.3, 150, "warning"), (0.5, 30, "warning"), (0.5, 60, "error")]
+)
+def test_reward_drop_is_an_error_where_it_is_severe_and_lasts(lost, rows, severity):
+    """A part of the gain, or all of it for a while, is a warning; back at the start is an error."""
+    columns = policy(600, 1)
+    columns["reward"][300 : 300 + rows] -= lost
+
+    assert [f.severity for f in grave(make_run(**columns), "reward-drop")] == [severity]
 
 
 @pytest.mark.parametrize("seed", range(5))

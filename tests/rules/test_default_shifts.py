@@ -295,3 +295,23 @@ def test_slides_need_rows_for_their_lines():
     """Too short a series holds none, and neither does one that rises throughout."""
     assert slides(np.arange(30.0), np.arange(30.0), rows=8, least=0.1) == []
     assert slides(np.linspace(0, 1, 500), np.arange(500.0), rows=8, least=0.01) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fine_tune_that_memorises_is_silent(seed):
+    """From 2 down to 1e-4, with single batches a hundred times that: never worse than 0.01."""
+    random = np.random.default_rng(seed)
+    loss = np.maximum(2 * np.exp(-np.arange(1200) / 60), 1e-4) * random.lognormal(0, 0.25, 1200)
+    loss[random.integers(600, 1200, 20)] *= 80
+    loss[900:] *= 4
+    for rule in ("loss-spike", "loss-shift", "loss-divergence"):
+        assert all(f.severity == "notice" for f in findings(make_run(loss=loss), rule)), rule
+
+
+def test_fine_tune_that_unlearns_is_found():
+    """The same run thrown back to half of where it began: no floor hides that."""
+    random = np.random.default_rng(0)
+    loss = np.maximum(2 * np.exp(-np.arange(1200) / 60), 1e-4) * random.lognormal(0, 0.25, 1200)
+    loss[900:905] = 1.0
+    (found,) = findings(make_run(loss=loss), "loss-spike")
+    assert (found.severity, found.first) == ("critical", 901)

@@ -6,6 +6,7 @@ import pytest
 from tests.rules.runs import findings, healthy, make_run, skipped
 
 RULES = ("perplexity-rise", "perplexity-jump", "overfitting")
+ALL = (*RULES, "seed-perplexity-rise", "seed-perplexity-jump")
 
 
 def sparse(values, every, n):
@@ -141,3 +142,36 @@ def test_divergence_is_not_overfitting():
     columns["loss"][1000:] += np.linspace(0, 0.5, 1000)
 
     assert findings(with_evals(columns, evals, every), "overfitting") == []
+
+
+CLASSIFIER = {"val_accuracy": np.linspace(0.1, 0.9, 2000)}
+
+
+@pytest.mark.parametrize("rule", [r for r in ALL if "perplexity" in r])
+def test_loss_of_a_classifier_is_no_perplexity(rule):
+    """An image classifier has a val_loss and no tokens; the rules of perplexity say so."""
+    columns, evals, every = evaluated(0)
+    evals[30:] += 0.5
+    del columns["tokens_per_second"]
+    why = skipped(with_evals({**columns, **CLASSIFIER}, evals, every), rule)
+    assert why.startswith("the log has val_accuracy, as classifiers do")
+    assert "nothing counts tokens" in skipped(with_evals(columns, evals, every), rule)
+
+
+@pytest.mark.parametrize("rule", [r for r in ALL if "perplexity" in r])
+@pytest.mark.parametrize(
+    ("more", "facts"),
+    [
+        ({"tokens_seen": np.arange(2000) * 1e6}, {}),
+        ({"val_bpb": np.full(2000, 1.0)}, {}),
+        ({}, {"sequence_length": 2048}),
+        ({"loss": 10.8 - np.arange(2000) * 1e-3}, {}),
+    ],
+)
+def test_loss_of_a_language_model_is_one(rule, more, facts):
+    """Tokens that are counted, words of the log, a fact, or a start at a guess among thousands."""
+    columns, evals, every = evaluated(0)
+    evals[30:] += 0.5
+    del columns["tokens_per_second"]
+    columns |= {"val_loss": sparse(evals, every, 2000), **more}
+    assert findings(make_run(**columns, facts=facts), rule)

@@ -23,6 +23,10 @@ def clear_of(x, side):
     return x * (1 + side * 1e-9)
 
 
+TOKENS = [1e6, 2e6, 3e6, 4e6, 5e6]
+"""Counted tokens, which make a run one of a language model."""
+
+
 @pytest.mark.parametrize(
     ("value", "expected"), [(4.0, False), (clear_of(4.0, -1), False), (clear_of(4.0, 1), True)]
 )
@@ -88,14 +92,14 @@ def test_perplexity_jump_is_above_the_point_before_by_15_percent(value, expected
 
 def test_perplexity_is_computed_from_the_validation_loss_where_there_is_none():
     """0.19 nats are 20.9 %; the finding holds perplexities, and says where they come from."""
-    run = make_run(val_loss=[3.0, None, 2.0, None, 2.19])
+    run = make_run(val_loss=[3.0, None, 2.0, None, 2.19], tokens_seen=TOKENS)
     for rule in ("seed-perplexity-rise", "seed-perplexity-jump"):
         (found,) = findings(run, rule)
         assert (found.metric, found.first, found.tags) == ("val_perplexity", 5, ("from-val-loss",))
         assert found.value == pytest.approx(math.exp(2.19))
         assert found.expected == pytest.approx(math.exp(2.0))
-    assert not fires("seed-perplexity-rise", val_loss=[3.0, 2.0, 2.18])
-    assert not fires("seed-perplexity-jump", val_loss=[3.0, 2.0, 2.139])
+    assert not fires("seed-perplexity-rise", val_loss=[3.0, 2.0, 2.18], tokens_seen=TOKENS[:3])
+    assert not fires("seed-perplexity-jump", val_loss=[3.0, 2.0, 2.139], tokens_seen=TOKENS[:3])
 
 
 def test_perplexity_as_logged_is_believed_before_the_validation_loss():
@@ -126,7 +130,9 @@ def test_placeholders_are_no_perplexities():
         assert not fires(rule, val_perplexity=[4.85e8, 4.85e8, 12.0])
         assert fires(rule, val_perplexity=[12.0, 4.85e8])
         assert fires(rule, val_perplexity=[12.0, NAN, 40.0])
-        assert fires(rule, val_loss=[2.0, 800.0])  # e to the 800 is infinite
+        assert fires(
+            rule, val_loss=[2.0, 800.0], tokens_seen=TOKENS[:2]
+        )  # e to the 800 is infinite
 
 
 @pytest.mark.parametrize("value", [0.1, below(0.1), above(0.1)])
