@@ -165,9 +165,12 @@ def _table(path: Path) -> Iterator[Piece]:
     """Parquet or arrow: a row a sequence, or a row a batch where cells hold lists of lists."""
     import polars as pl
 
+    from stabcli.parts import checked_parquet
+
     try:
         if path.suffix.lower() == ".parquet":
-            table = pl.read_parquet(path, n_rows=MOST_ROWS + 1)
+            with checked_parquet(path):
+                table = pl.read_parquet(path, n_rows=MOST_ROWS + 1)
         else:
             table = _arrow(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
