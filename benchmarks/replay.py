@@ -203,31 +203,29 @@ def shares_in_bfloat16(cache, text):
 
 
 def cost():
-    """Time and memory of a pass with shares beside a plain forward and backward, own processes."""
+    """Time and memory of a pass with shares beside a plain forward and backward."""
     code = COST.format(root=str(Path(__file__).parents[1]))
+
+    def run(arch, way):
+        command = [sys.executable, "-W", "ignore", "-c", code, arch, way, "16"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [float(v) for v in done.stdout.split()]
+
     for arch in ("llama", "gpt2"):
-        got = defaultdict(list)
-        for _ in range(3):
-            for way in ("plain", "shares"):
-                done = subprocess.run(
-                    [sys.executable, "-W", "ignore", "-c", code, arch, way, "16", "3"],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                got[way].append([float(v) for v in done.stdout.split()])
-        time_ratio = min(t for t, _ in got["shares"]) / min(t for t, _ in got["plain"])
-        memory_ratio = median([m for _, m in got["shares"]]) / median([m for _, m in got["plain"]])
+        plain, shares = run(arch, "8")
+        memory = {
+            way: median([run(arch, way)[0] for _ in range(3)]) for way in ("plain", "shares")
+        }
+        time_ratio, memory_ratio = shares / plain, memory["shares"] / memory["plain"]
         line(
             f"forward + backward with shares over plain ({arch}): time, memory",
             "1.4, 1.2",
             f"{time_ratio:.2f}, {memory_ratio:.2f}",
             time_ratio <= 1.4 and memory_ratio <= 1.2,
         )
-        per_token = min(t for t, _ in got["shares"]) / (16 * 256)
         print(
-            f"{'':4}{1e6 * per_token:.0f} µs a token with shares, "
-            f"{1e6 * min(t for t, _ in got['plain']) / (16 * 256):.0f} µs plain (one core, width 256)"
+            f"{'':4}{1e6 * shares / (16 * 256):.0f} µs a token with shares, "
+            f"{1e6 * plain / (16 * 256):.0f} µs plain (one core, width 256)"
         )
 
 

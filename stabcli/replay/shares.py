@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-ROWS_AT_ONCE = 8192
-"""Positions whose products are formed at once, so that the extra memory stays small."""
+NUMBERS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
+"""Products formed at once: 1 MiB stays in a core's cache, 128 MiB keep a GPU busy and are small."""
 
 Term = Callable[[Tensor], Tensor]
 """Takes the gradient of a parameter, gives the share of each position, (N,)."""
@@ -57,7 +57,6 @@ class Shares:
         self._positional: list[tuple[nn.Embedding, Tensor]] = []
         self._heads: dict[nn.Module, nn.Parameter] = {}
         self._head_gradients: dict[int, Tensor] = {}
-        self._tied_head: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __enter__(self) -> Self:
         """Hook every layer that has a term."""
@@ -85,9 +84,9 @@ class Shares:
             for table, places_T in self._positional:
                 gradient = self._gradient(table, "weight")
                 if gradient is not None:
-                    rows_NV = gradient[places_T.expand(self.tokens_BT.shape).flatten()]
-                    self.share_N += (self._token_gradient_ND.float() * rows_NV.float()).sum(-1)
-        self._token_gradient_ND, self._positional, self._tied_head = None, [], []
+                    rows_ND = gradient[places_T.expand(self.tokens_BT.shape).flatten()]
+                    self.share_N += _dot(rows_ND, self._token_gradient_ND)
+        self._token_gradient_ND, self._positional = None, []
 
     def _untie(self) -> None:
         """Let output layers that share the embedding's weight run on a copy without gradient.
@@ -149,15 +148,12 @@ class Shares:
     def _linear(self, module: Any, a_NI: Tensor, d_NO: Tensor) -> None:
         self._add(module, "bias", lambda g_O: d_NO.float() @ g_O.float())
         if module in self._heads:
-            # d has a column for every ID: kept are those of the IDs in this batch, which are all
-            # that the embedding's part of G, complete only at the end, can meet
-            head_OI = d_NO.T @ a_NI
-            self.share_N += _bilinear(d_NO, head_OI, a_NI)
-            key = id(self._heads[module])
+            # G is complete only at the end, with the embedding's part: d, as large as the logits that
+            # backward has just let go of, is kept until then
+            head_OI, key = d_NO.T @ a_NI, id(self._heads[module])
             before = self._head_gradients.get(key)
             self._head_gradients[key] = head_OI if before is None else before + head_OI
-            used_U = self.tokens_BT.unique()
-            self._tied_head.append((d_NO[:, used_U], a_NI, used_U))
+            self._terms.setdefault(key, []).append(lambda g_OI: _bilinear(d_NO, g_OI, a_NI))
             return
         flipped = not isinstance(module, nn.Linear)
         self._add(module, "weight", lambda g: _bilinear(d_NO, g.T if flipped else g, a_NI))
@@ -180,27 +176,29 @@ class Shares:
         ids_N, d_ND = ids.flatten(), d.flatten(0, -2)
         if torch.equal(ids_N, self.tokens_BT.flatten()):
             self._token_gradient_ND = d_ND
-
-        def term(g_VD: Tensor) -> Tensor:
-            share_N = (d_ND.float() * g_VD[ids_N].float()).sum(-1)
-            for columns_NU, a_NI, used_U in self._tied_head:
-                rows_UD = torch.zeros(len(used_U), d_ND.shape[1], device=d_ND.device)
-                rows_UD.index_add_(0, torch.searchsorted(used_U, ids_N), d_ND.float())
-                if module.padding_idx is not None:  # its row gets no gradient
-                    rows_UD[used_U == module.padding_idx] = 0.0
-                share_N += _bilinear(columns_NU, rows_UD.to(columns_NU.dtype), a_NI)
-            return share_N
-
-        self._add(module, "weight", term)
+        self._add(module, "weight", lambda g_VD: _dot(g_VD[ids_N], d_ND))
 
 
 def _bilinear(d_NO: Tensor, g_OI: Tensor, a_NI: Tensor) -> Tensor:
     """``d_n^T G a_n`` for each position, (N,), summed in float32."""
-    share_N = torch.empty(len(d_NO), device=d_NO.device)
-    for first in range(0, len(d_NO), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
-        share_N[part] = ((d_NO[part] @ g_OI.to(d_NO.dtype)).float() * a_NI[part].float()).sum(-1)
+    g_OI = g_OI.to(d_NO.dtype)
+    if g_OI.shape[0] < g_OI.shape[1]:  # the product of the narrower side is the smaller one
+        return _through(a_NI, g_OI.T, d_NO)
+    return _through(d_NO, g_OI, a_NI)
+
+
+def _through(from_NX: Tensor, g_XY: Tensor, to_NY: Tensor) -> Tensor:
+    share_N = torch.empty(len(from_NX), device=from_NX.device)
+    rows = max(1, NUMBERS_AT_ONCE.get(from_NX.device.type, 1 << 18) // g_XY.shape[1])
+    for first in range(0, len(from_NX), rows):
+        part = slice(first, first + rows)
+        share_N[part] = _dot(from_NX[part] @ g_XY, to_NY[part])
     return share_N
+
+
+def _dot(fresh_ND: Tensor, other_ND: Tensor) -> Tensor:
+    """Products of rows, (N,), in float32; writes over the first."""
+    return fresh_ND.float().mul_(other_ND).sum(-1)
 
 
 def _is_linear(module: nn.Module) -> bool:
