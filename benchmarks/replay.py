@@ -213,9 +213,7 @@ def cost():
 
     for arch in ("llama", "gpt2"):
         plain, shares = run(arch, "8")
-        memory = {
-            way: median([run(arch, way)[0] for _ in range(3)]) for way in ("plain", "shares")
-        }
+        memory = {way: median([run(arch, way)[0] for _ in range(3)]) for way in ("plain", "shares")}
         time_ratio, memory_ratio = shares / plain, memory["shares"] / memory["plain"]
         line(
             f"forward + backward with shares over plain ({arch}): time, memory",
