@@ -20,6 +20,7 @@ FORMATS = ("console", "json", "html", "markdown")
 """How a verdict can be written."""
 DTYPES = ("float32", "bfloat16", "float16")
 LABELS = ("auto", "next", "own")
+SHARDS = ("auto", "fsdp", "tp")
 NEEDED = ("torch", "safetensors", "transformers")
 """What a replay needs beside what a scan needs: the extra ``replay``."""
 
@@ -73,6 +74,9 @@ def replay_batch(
         str,
         typer.Option(metavar="HOW", help="next tokens, the tokens' own (HF), or auto."),
     ] = "auto",
+    shard: Annotated[
+        str, typer.Option(metavar="HOW", help="Under torchrun: fsdp, tp (its tp_plan) or auto.")
+    ] = "auto",
     plan: Annotated[
         bool, typer.Option("--plan", help="Say memory and passes; load nothing.")
     ] = False,
@@ -91,6 +95,7 @@ def replay_batch(
     choose("--format", format_, FORMATS)
     choose("--dtype", dtype, DTYPES)
     choose("--labels", labels, LABELS)
+    choose("--shard", shard, SHARDS)
     if output is not None:
         new_file(output, force=force)
     _has_torch()
@@ -112,6 +117,7 @@ def replay_batch(
         tokenizer=tokenizer,
         text=text,
         labels=labels,  # type: ignore[arg-type]
+        shard=shard,  # type: ignore[arg-type]
     )
     if plan:
         return _plan(request)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from stabcli.errors import LogError, ReplayError
 from stabcli.replay.batch import Batch
@@ -22,6 +23,10 @@ CONTROLS = 8
 """Control batches where the user does not say: what the research was measured with."""
 NEIGHBOURS = 24
 """Neighbouring steps whose losses are compared to prove a mapping."""
+
+
+Sharding = Literal["auto", "fsdp", "tp"]
+"""What ``--shard`` may say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,8 @@ class Request:
     tokenizer: Path | None = None
     text: bool = True
     labels: Labels = "auto"
+    shard: Sharding = "auto"
+    """How a model is spread over the processes of torchrun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

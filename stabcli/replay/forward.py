@@ -126,6 +126,12 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor if gather is None else gather()
 
 
+def here(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process has; of another, all of it."""
+    local = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
+
+
 def embedding_of(model: nn.Module) -> nn.Embedding:
     """The table that turns token IDs into vectors.
 

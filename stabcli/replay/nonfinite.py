@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,16 +29,34 @@ class Blowup:
     """Whether its own weights are finite."""
     largest_input: float
     """Largest magnitude that went in, where it was finite."""
+    before: int = 0
+    """Modules that had run."""
+
+    @classmethod
+    def earliest(cls, found: Sequence[Blowup]) -> Blowup | None:
+        """Of those that several processes found: the first, with the positions of all that found it."""
+        if not found:
+            return None
+        first = min(found, key=lambda each: each.before)
+        same = [each for each in found if each.before == first.before]
+        return replace(
+            first,
+            positions=tuple(sorted({p for each in same for p in each.positions})),
+            parameters_finite=all(each.parameters_finite for each in same),
+            largest_input=max(each.largest_input for each in same),
+        )
 
 
 def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
     """Run the grid and name the first innermost module whose output is not finite."""
     found: list[Blowup] = []
+    ran: list[str] = []
     handles = []
 
     def hook(name: str) -> Any:
         def look(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
             value = output[0] if isinstance(output, (tuple, list)) else output
+            ran.append(name)
             if found or not isinstance(value, Tensor) or not value.is_floating_point():
                 return
             bad = ~torch.isfinite(value)
@@ -58,6 +76,7 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
                     positions=tuple((start + b, t) for b, t in places),
                     parameters_finite=all(bool(torch.isfinite(p).all()) for p in own),
                     largest_input=max((float(f) for f in finite), default=0.0),
+                    before=len(ran) - 1,
                 )
             )
 
@@ -76,8 +95,9 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
             probe.forward_tokens += tokens_BT.numel()
             with torch.no_grad():
                 logits_of(probe.model, tokens_BT, mask_BT)
-            if found:
-                return found[0]
+            first: Blowup | None = probe.agreed(found[0] if found else None)
+            if first is not None:
+                return first
     finally:
         for handle in handles:
             handle.remove()

@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stabcli.replay.batch import IGNORED, Batch
 from stabcli.replay.forward import embedding_of, logits_of, token_losses, whole
-from stabcli.replay.shares import Shares
+from stabcli.replay.shares import Gradients, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,7 +150,7 @@ class Probe:
         collected: list[Tensor] = []
         for part in self._parts(grid):
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
-            share = Shares(self.model, tokens_BT) if shares and backward and single else None
+            share = self._shares(tokens_BT) if shares and backward and single else None
             with share or nullcontext():
                 parts.append(self._pass(part, tokens_BT, targets, backward=backward))
             if share is not None:
@@ -169,7 +170,7 @@ class Probe:
         return self._with_shares(measured, collected) if collected else measured
 
     def _with_shares(self, measured: Measurement, collected: list[Tensor]) -> Measurement:
-        share_BT = torch.cat([self._gathered(part) for part in collected]).float().cpu()
+        share_BT = torch.cat([self._gathered_share(part) for part in collected]).float().cpu()
         squared = (measured.grad_norm or 0.0) ** 2
         covered = float(share_BT.double().sum()) / squared if squared > 0 else math.nan
         return replace(
@@ -182,6 +183,17 @@ class Probe:
     def _gathered(self, part_BT: Tensor) -> Tensor:
         """The rows of all processes; one process has them all."""
         return part_BT
+
+    def _gathered_share(self, part_BT: Tensor) -> Tensor:
+        """Shares of the rows of all processes, in the gradients of all."""
+        return self._gathered(part_BT)
+
+    def _shares(self, tokens_BT: Tensor, gradients: Gradients | None = None) -> Shares:
+        return Shares(self.model, tokens_BT, gradients)
+
+    def _kept(self, gradient: Tensor) -> Tensor:
+        """A gradient of all passes as the shares of one of them need it."""
+        return whole(gradient)
 
     def _parts(self, grid: Grid) -> Iterator[Grid]:
         rows = len(grid.tokens_BS)
@@ -214,6 +226,10 @@ class Probe:
         """Whether this process has the whole model, and may change its number format."""
         return True
 
+    def agreed(self, found: Any) -> Any:
+        """What all processes found of a forward pass; one has only its own."""
+        return found
+
     def settle(self) -> None:
         """Bring the weights back to where they rest between passes."""
 
@@ -232,12 +248,12 @@ class Probe:
 
         def known(module: nn.Module, name: str) -> Tensor | None:
             gradient = kept.get((id(module), name))
-            return None if gradient is None else whole(gradient)
+            return None if gradient is None else self._kept(gradient)
 
         for part in self._parts(grid):
             self.clear()
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
-            with Shares(self.model, tokens_BT, known) as share:
+            with self._shares(tokens_BT, known) as share:
                 self._pass(part, tokens_BT, targets, backward=True)
             collected.append(share.share_BT)
         for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
