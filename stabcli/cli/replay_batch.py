@@ -74,6 +74,12 @@ def replay_batch(
         str,
         typer.Option(metavar="HOW", help="next tokens, the tokens' own (HF), or auto."),
     ] = "auto",
+    documents: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID", help="Token ending a document; attention stays within documents."
+        ),
+    ] = None,
     shard: Annotated[
         str, typer.Option(metavar="HOW", help="Under torchrun: fsdp, tp (its tp_plan) or auto.")
     ] = "auto",
@@ -117,6 +123,7 @@ def replay_batch(
         tokenizer=tokenizer,
         text=text,
         labels=labels,  # type: ignore[arg-type]
+        documents=documents,
         shard=shard,  # type: ignore[arg-type]
     )
     if plan:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stabcli.replay.forward import logits_of
 from stabcli.replay.probes import Grid, Probe
 
 
@@ -90,11 +89,9 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
         for start in range(0, len(grid.tokens_BS), step):
             part = grid.rows(list(range(start, min(len(grid.tokens_BS), start + step))))
             rows = len(part.tokens_BS)
-            tokens_BT = part.tokens_BS[:, :-1].to(probe.device)
-            mask_BT = None if part.mask_BS is None else part.mask_BS[:, :-1].to(probe.device)
-            probe.forward_tokens += tokens_BT.numel()
+            probe.forward_tokens += part.tokens_BS[:, :-1].numel()
             with torch.no_grad():
-                logits_of(probe.model, tokens_BT, mask_BT)
+                part.run(probe.model, probe.device)
             first: Blowup | None = probe.agreed(found[0] if found else None)
             if first is not None:
                 return first

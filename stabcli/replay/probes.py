@@ -31,6 +31,8 @@ class Grid:
     """What was to be predicted in the place of each token; ``IGNORED`` = nothing."""
     mask_BS: Tensor | None = None
     """False at padding; None where nothing is padded."""
+    positions_BS: Tensor | None = None
+    """Positions, where they do not just count."""
 
     @classmethod
     def of(cls, batch: Batch) -> Grid:
@@ -43,17 +45,33 @@ class Grid:
         if batch.attention_mask_BT is not None:
             last_B1 = batch.attention_mask_BT[:, -1:]
             mask_BS = torch.cat([batch.attention_mask_BT, last_B1], 1)
+        positions_BS = None
+        if batch.positions_BT is not None:
+            positions_BS = torch.cat([batch.positions_BT, batch.positions_BT[:, -1:] + 1], 1)
         return cls(
             tokens_BS=torch.cat([batch.tokens_BT, filled_B1], 1),
             targets_BS=torch.cat([first_B1, targets_BT], 1),
             mask_BS=mask_BS,
+            positions_BS=positions_BS,
         )
 
     def rows(self, rows: list[int]) -> Grid:
         """These sequences only."""
-        mask_BS = None if self.mask_BS is None else self.mask_BS[rows]
-        tokens_BS, targets_BS = self.tokens_BS[rows], self.targets_BS[rows]
-        return Grid(tokens_BS=tokens_BS, targets_BS=targets_BS, mask_BS=mask_BS)
+        return Grid(
+            tokens_BS=self.tokens_BS[rows],
+            targets_BS=self.targets_BS[rows],
+            mask_BS=None if self.mask_BS is None else self.mask_BS[rows],
+            positions_BS=None if self.positions_BS is None else self.positions_BS[rows],
+        )
+
+    def run(self, model: nn.Module, device: torch.device) -> Tensor:
+        """The logits that a model on that device gives for it, (B, T, V)."""
+
+        def there(value_BS: Tensor | None) -> Tensor | None:
+            return None if value_BS is None else value_BS[:, :-1].to(device)
+
+        tokens_BT = self.tokens_BS[:, :-1].to(device)
+        return logits_of(model, tokens_BT, there(self.mask_BS), there(self.positions_BS))
 
     @property
     def live_BS(self) -> Tensor:
@@ -206,10 +224,9 @@ class Probe:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses, entropies and variances of one micro-batch, in columns, on the CPU."""
         self.forward_tokens += tokens_BT.numel()
-        mask_BT = None if part.mask_BS is None else part.mask_BS[:, :-1].to(self.device)
         wanted_BT = part.targets_BS[:, 1:].to(self.device)
         with torch.enable_grad() if backward else torch.no_grad():
-            logits_BTV = logits_of(self.model, tokens_BT, mask_BT)
+            logits_BTV = part.run(self.model, self.device)
             losses_BT, entropy_BT, variance_BT = token_losses(logits_BTV, wanted_BT)
             del logits_BTV
             if backward:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
+from stabcli.replay.experts import Apart, is_apart
 from stabcli.replay.forward import here
 
 NUMBERS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}
@@ -62,6 +63,7 @@ class Shares:
         self._terms: dict[int, list[Term]] = {}
         self._handles: list[Any] = []
         self._token_gradient_ND: Tensor | None = None
+        self._apart: list[Apart] = []
         self._positional: list[tuple[nn.Embedding, Tensor]] = []
         self._heads: dict[nn.Module, nn.Parameter] = {}
         self._head_gradients: dict[int, Tensor] = {}
@@ -71,6 +73,9 @@ class Shares:
         for module in self.model.modules():
             if _is_linear(module) or _is_norm(module) or isinstance(module, nn.Embedding):
                 self._handles.append(module.register_forward_hook(self._forward))
+            elif is_apart(module):
+                hook = module.register_forward_hook(self._apart_forward, with_kwargs=True)
+                self._handles.append(hook)
         if self.gradients is None:
             self._untie()
             for parameter in self.model.parameters():
@@ -79,7 +84,7 @@ class Shares:
                     self._handles.append(hook)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         """Unhook, and add what needs the whole pass."""
         for handle in self._handles:
             handle.remove()
@@ -88,6 +93,8 @@ class Shares:
             bias = head._parameters.pop("bias")
             head._parameters |= {"weight": parameter, "bias": bias}  # the order they had
         self._terms.clear()
+        if error[0] is None:
+            self._count_apart()
         if self._token_gradient_ND is not None:
             for table, places_T in self._positional:
                 gradient = self._gradient(table, "weight")
@@ -95,6 +102,28 @@ class Shares:
                     rows_ND = _rows(gradient, places_T.expand(self.tokens_BT.shape).flatten())
                     self.share_N += _dot(rows_ND, self._token_gradient_ND)
         self._token_gradient_ND, self._positional = None, []
+
+    def _apart_forward(
+        self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> Any:
+        if not torch.is_grad_enabled():
+            return output
+        self._apart.append(Apart(module, (arguments, named), output, len(self.share_N)))
+        return self._apart[-1].outputs
+
+    def _count_apart(self) -> None:
+        """Add what layers that are no plain product have of the gradient, now that it is whole."""
+        for call in self._apart:
+            found = {
+                name: gradient
+                for name, parameter in call.module.named_parameters(recurse=False)
+                if parameter.requires_grad and self.counted(parameter)
+                and (gradient := self._gradient(call.module, name)) is not None
+            }  # fmt: skip
+            share_N = call.share(found) if found and call.gradients else None
+            if share_N is not None:
+                self.share_N += share_N
+        self._apart = []
 
     def _untie(self) -> None:
         """Let output layers that share the embedding's weight run on a copy without gradient.

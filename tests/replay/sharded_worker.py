@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from stabcli.replay.batch import Batch
 from stabcli.replay.cascade import replay
@@ -29,6 +36,8 @@ def built(arch):
         return LlamaForCausalLM(config)
     if arch == "llama-tied":
         return LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=True))
+    if arch == "mixtral":
+        return MixtralForCausalLM(MixtralConfig(**SMALL, num_local_experts=4))
     if arch == "qwen3":
         return Qwen3ForCausalLM(Qwen3Config(**SMALL, tie_word_embeddings=False))
     return untrained(arch, IDS, width=32, layers=2)
@@ -36,7 +45,12 @@ def built(arch):
 
 def model_of(arch):
     torch.manual_seed(0)
-    model = built(arch).eval()
+    return noisy(built(arch))
+
+
+def noisy(model):
+    """The model with weights that are no start's: gains off one, biases off zero."""
+    model.eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -11,7 +11,7 @@ from stabcli.replay.processes import Group, together
 from stabcli.replay.split import Unsplittable, plan_of
 from tests.replay import sharded_worker
 
-BY_ROWS = ("llama", "gpt2")
+BY_ROWS = ("llama", "gpt2", "mixtral")
 BY_LAYERS = ("llama", "llama-biases", "llama-tied", "qwen3")
 
 
