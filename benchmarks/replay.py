@@ -37,6 +37,7 @@ from tests.replay import faults, models
 from replay_cases import (
     FIRST_SEED,
     OLDER,
+    STEPS,
     STRUCTURED,
     Tally,
     UNSTRUCTURED,

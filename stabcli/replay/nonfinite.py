@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stabcli.replay.forward import here
 from stabcli.replay.probes import Grid, Probe
 
 
@@ -65,7 +66,8 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
             places: list[list[int]] = []
             if value.ndim >= 2 and value.shape[:2] == shape_BT:
                 places = bad.flatten(2).any(-1).nonzero().tolist() if value.ndim > 2 else []
-            inputs = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
+            tensors = [here(a) for a in arguments if isinstance(a, Tensor)]
+            inputs = [a for a in tensors if a.is_floating_point()]
             finite = [a[torch.isfinite(a)].abs().max() for a in inputs if torch.isfinite(a).any()]
             own = module.parameters(recurse=False)
             found.append(
@@ -73,7 +75,7 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
                     module=name,
                     kind=type(module).__name__,
                     positions=tuple((start + b, t) for b, t in places),
-                    parameters_finite=all(bool(torch.isfinite(p).all()) for p in own),
+                    parameters_finite=all(bool(torch.isfinite(here(p)).all()) for p in own),
                     largest_input=max((float(f) for f in finite), default=0.0),
                     before=len(ran) - 1,
                 )

@@ -8,7 +8,7 @@ its own gradient stand in the same column, and dropping a token drops both.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -131,6 +131,8 @@ class Probe:
         self.table = embedding_of(model)
         self.device = self.table.weight.device
         self.forward_tokens = self.backward_tokens = 0
+        self.wide: Callable[[], Probe | None] = lambda: None
+        """Gives a probe of the same weights in float32, where they cannot be held so in their place."""
 
     @property
     def rows_V(self) -> int:

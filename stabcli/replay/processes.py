@@ -63,6 +63,14 @@ class Group:
         """Where weights are read to: a model that is to be spread is never whole on a GPU."""
         return self.device if self.mesh is None else "cpu"
 
+    def agreed(self, fine: bool) -> bool:
+        """Whether it is fine for all."""
+        if self.mesh is None:
+            return fine
+        said = torch.tensor(int(fine), device=self.device)
+        dist.all_reduce(said, dist.ReduceOp.MIN)
+        return bool(said)
+
     def spread(self, model: nn.Module) -> nn.Module:
         """Spread a model over the processes; alone, leave it as it is."""
         if self.mesh is None:

@@ -134,6 +134,21 @@ def _loaded(request: Request, stored: Stored, group: Group) -> Loaded:
     return load(stored, model=request.model, dtype=dtype, device=group.loads_on)
 
 
+def _wide(
+    request: Request, stored: Stored, made: memory.Plan, group: Group
+) -> Callable[[], Probe | None]:
+    """What loads a spread model once more, in float32 and spread alike, where there is room for it."""
+
+    def once_more() -> Probe | None:
+        wide = made.float32(group.world)
+        if not group.agreed(wide < memory.SPARE * memory.free(group.device)):
+            return None
+        model = group.spread(_loaded(request, stored, group).model.float().eval())
+        return group.probe(model, 1)
+
+    return once_more
+
+
 def _texts(request: Request) -> tuple[Texts, tuple[str, ...]]:
     """The tokenizer asked for, or the checkpoint's own if it can be read."""
     if request.tokenizer is not None:
@@ -171,6 +186,7 @@ def _replayed(
         tell(f"measuring {len(controls)} control batches")
         calibration = calibrate(probe, controls, chosen.flagged[0].batch.sequences)
         level = _level(chosen, calibration)
+    wide = _wide(request, loaded.stored, made, group)
     settings = Settings(micro_rows=made.micro_rows)
     cases = []
     for recorded in chosen.flagged:
@@ -178,6 +194,7 @@ def _replayed(
         tell(f"replaying the batch{at}")
         context = _context(chosen, recorded, loaded, older, texts, correlation)
         passes = group.probe(model, made.micro_rows)
+        passes.wide = wide
         verdict = replay(
             model, recorded.batch, controls, context=context, settings=settings,
             older=None if older is None else older.model, second_moment_VD=moment_VD,

@@ -69,7 +69,7 @@ def batch_of(seed, repeated=False):
 def overflowing(model):
     """Make one unit of an MLP, which one process of two holds, overflow at one ID."""
     with torch.no_grad():
-        model.get_input_embeddings().weight[7, 0] = 1e30
+        model.get_input_embeddings().weight[7, 0] = 1e15
         model.model.layers[1].mlp.up_proj.weight[1, 0] = 1e38
     return model
 
@@ -119,6 +119,31 @@ def compare(rank, arch, way, results):
         )
 
 
+def short_format(way):
+    """The verdict on a batch that overflows in float16 only; then where float32 cannot be had."""
+    model = model_of("llama")
+    with torch.no_grad():
+        model.get_input_embeddings().weight[7, 0] = 1e4
+        model.model.layers[1].mlp.up_proj.weight[1, 0] = 1.5e4
+    weights = {k: v.half() for k, v in model.state_dict().items()}
+    group = Group(device="cpu", world=2, mesh=init_device_mesh("cpu", (2,)), way=way)
+
+    def spread(dtype):
+        made = model_of("llama")
+        made.load_state_dict(weights)
+        return group.spread(made.to(dtype))
+
+    short, verdicts = spread(torch.float16), []
+    controls = [batch_of(i) for i in range(1, 5)]
+    for control in controls:
+        control.tokens_BT[control.tokens_BT == 7] = 8
+    for wide in (lambda: group.probe(spread(torch.float32), None), lambda: None):
+        probe = group.probe(short, None)
+        probe.wide = wide
+        verdicts.append(replay(short, batch_of(0, repeated=True), controls, probe=probe))
+    return [(v.kind, v.not_checked) for v in verdicts]
+
+
 def run(rank, port, archs, way, results):
     """One of two processes; rank 0 reports."""
     torch.set_num_threads(1)
@@ -127,5 +152,8 @@ def run(rank, port, archs, way, results):
     try:
         for arch in archs:
             compare(rank, arch, way, results)
+        formats = short_format(way)
+        if rank == 0:
+            results.put(formats)
     finally:
         dist.destroy_process_group()

@@ -44,6 +44,10 @@ def test_two_processes_agree_with_one(way, archs):
         if way == "tp":
             assert got["blown"][0][0] == "model.layers.1.mlp.up_proj"
             assert got["blown"][0] == got["blown"][1], arch
+    (had, _), (lacked, not_checked) = results.get(timeout=10)
+    assert had == "number-format"
+    assert lacked != "number-format"
+    assert any("no room for it beside the sharded model" in each for each in not_checked)
 
 
 def planned(plan, heads=4):
