@@ -74,8 +74,8 @@ def plan_of(model: nn.Module, world: int) -> dict[str, str]:
         The style of each module, by names in which ``*`` is the number of a layer.
 
     Raises:
-        Unsplittable: There is none, it has a style that is not known here, or the number of
-            processes does not divide the heads.
+        Unsplittable: There is none, it has a style that is not known here, is another model's (an
+            adapter has its base's), or the number of processes does not divide the heads.
     """
     name = type(model).__name__
     plan = getattr(model, "_tp_plan", None) or {}
@@ -97,6 +97,8 @@ def plan_of(model: nn.Module, world: int) -> dict[str, str]:
                 f"--shard tp: {world} processes do not divide {heads} {what}: start as many as"
                 f" divide them, or {instead}"
             )
+    if not {_general(own) for own, _ in model.named_modules()} & plan.keys():
+        raise Unsplittable(f"--shard tp: the plan of {name} names no layer of it: {instead}")
     return dict(plan)
 
 

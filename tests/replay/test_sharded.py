@@ -4,6 +4,7 @@ import socket
 from types import SimpleNamespace
 
 import pytest
+import torch
 import torch.multiprocessing
 
 from stabcli.errors import ReplayError
@@ -51,14 +52,17 @@ def test_two_processes_agree_with_one(way, archs):
 
 
 def planned(plan, heads=4):
-    config = SimpleNamespace(num_attention_heads=heads, num_key_value_heads=2)
-    return SimpleNamespace(_tp_plan=plan, config=config)
+    model = torch.nn.Module()
+    model._tp_plan = plan
+    model.config = SimpleNamespace(num_attention_heads=heads, num_key_value_heads=4)
+    return model
 
 
 @pytest.mark.parametrize(
     ("model", "said"),
     [
         (planned(None), "has no tp_plan"),
+        (planned({"layers.*.q": "colwise"}), "names no layer of it"),
         (planned({"layers.*.mlp": "moe_tp_experts"}), "'moe_tp_experts', which is not known"),
         (
             planned({"layers.*.q": "colwise"}, heads=6),
