@@ -31,13 +31,11 @@ from stabcli.replay.controls import calibrate, tail_limit
 from stabcli.replay.explain import Excess
 from stabcli.replay.probes import Grid, Probe, examined
 from stabcli.replay.repair import Repairs
-from stabcli.replay.window import damages, judged
 from tests.replay import faults, models
 
 from replay_cases import (
     FIRST_SEED,
     OLDER,
-    STEPS,
     STRUCTURED,
     Tally,
     UNSTRUCTURED,
@@ -49,6 +47,7 @@ from replay_cases import (
     line,
 )
 from replay_passes import COST, gpu
+from replay_windows import guilty_steps
 
 
 def replayed(cache, text, seeds, only, tally):
@@ -228,51 +227,6 @@ def cost():
         )
 
 
-def guilty_steps(cache, text, repeats):
-    """The step of a window of 8 that did the damage, by virtual optimizer steps."""
-    plant = faults.Planter(text)
-    makers = {
-        "repeated-ngrams": plant.ngrams, "one-id": lambda s: plant.one_id(s, 6), "random-ids": lambda s: plant.random_ids(s, 16, 0.9),
-        "labels-shifted": lambda s: plant.labels_shifted(s, 16), "padding": plant.padding_trained, "none": plant.untouched,
-    }  # fmt: skip
-    # in the middle of the run, where a step still moves something, and at the end of the cosine
-    for place, steps in (("mid-run", OLDER), ("at the end", STEPS)):
-        found = defaultdict(list)
-        for arch in ("llama", "gpt2"):
-            model, state = model_of(cache, text, arch, seed=1, steps=steps)
-            calibration = calibrate(Probe(model), plant.references(), plant.rows)
-            for name, make in makers.items():
-                for repeat in range(repeats):
-                    seed = FIRST_SEED + 100 * repeat
-                    where = (seed // 100 + len(name)) % 8
-                    batches = [plant.untouched(seed + 7 * i).batch for i in range(8)]
-                    batches[where] = make(seed).batch
-                    optimizer = models.adamw(model)
-                    optimizer.load_state_dict(state)
-                    got = damages(Probe(model), batches, plant.references(2), optimizer, clip=1.0)
-                    window = judged(got, calibration)
-                    found[name].append((window.guilty, where, window.odd == (where,)))
-            print(f"  {arch} windows {place} done", file=sys.stderr, flush=True)
-        none = found.pop("none")
-        every = [each for rows in found.values() for each in rows]
-        told = [guilty == where for guilty, where, _ in every if guilty is not None]
-        line(
-            f"the step of a window that did the damage, {place} ({len(every)} windows)",
-            "95 %",
-            f"{mean([g == w for g, w, _ in every]):.1%}",
-            mean([g == w for g, w, _ in every]) >= 0.95,
-        )
-        print(
-            f"{'':4}told in {len(told)}, right in {sum(told)} of them; the odd batch alone stands out in"
-            f" {mean([odd for *_, odd in every]):.0%}; told in {sum(g is not None for g, *_ in none)}"
-            f" of {len(none)} windows without a fault"
-        )
-        for name, rows in found.items():
-            print(
-                f"{'':8}{name:20} told and right {sum(g == w for g, w, _ in rows)} of {len(rows)}"
-            )
-
-
 def rivals(cache, text, seeds):
     """What simple scores name, with a limit that no control token crosses, and leave-one-out of rows."""
     plant = faults.Planter(text)
@@ -383,7 +337,7 @@ def main():
     if "shares" in options.parts:
         shares_in_bfloat16(options.cache, text)
     if "steps" in options.parts:
-        guilty_steps(options.cache, text, 2)
+        guilty_steps(options.cache, text, 4)
     if "cost" in options.parts:
         cost()
     if "rivals" in options.parts:

@@ -124,14 +124,16 @@ def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for name, module in model.named_modules():
         if plan.get(_general(name)) == HEADS:
             for parameter in module.parameters(recurse=False):
-                parameter.register_post_accumulate_grad_hook(_summed)
+                parameter.register_hook(_summed)
                 setattr(parameter, HEADS, True)
     return model
 
 
-def _summed(parameter: Tensor) -> None:
-    if parameter.grad is not None:
-        dist.all_reduce(parameter.grad)
+def _summed(gradient: Tensor) -> Tensor:
+    """The sum over all processes of what one backward pass adds to a gradient."""
+    total = gradient.clone()
+    dist.all_reduce(total)
+    return total
 
 
 def _general(name: str) -> str:
