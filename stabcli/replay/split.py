@@ -114,6 +114,7 @@ def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for names in tied:
         if len({_general(name) in styles for name in names}) > 1:  # one of the two would stay whole
             styles = {w: s for w, s in styles.items() if w not in map(_general, names)}
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     parallelize_module(model, mesh, {where: STYLES[style]() for where, style in styles.items()})
     for first, *others in tied:
         for other in others:
@@ -121,10 +122,13 @@ def split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     for tensor in (*model.parameters(), *model.buffers()):
         if not isinstance(tensor, DTensor) and tensor.device.type != mesh.device_type:
             tensor.data = tensor.data.to(mesh.device_type)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)  # what is split is a new parameter
     for name, module in model.named_modules():
         if plan.get(_general(name)) == HEADS:
             for parameter in module.parameters(recurse=False):
-                parameter.register_hook(_summed)
+                if parameter.requires_grad:
+                    parameter.register_hook(_summed)
                 setattr(parameter, HEADS, True)
     return model
 
