@@ -31,7 +31,6 @@ from stabcli.replay.controls import calibrate, tail_limit
 from stabcli.replay.explain import Excess
 from stabcli.replay.probes import Grid, Probe, examined
 from stabcli.replay.repair import Repairs
-from stabcli.replay.window import damages, guilty
 from tests.replay import faults, models
 
 from replay_cases import (
@@ -48,6 +47,7 @@ from replay_cases import (
     line,
 )
 from replay_passes import COST, gpu
+from replay_windows import guilty_steps
 
 
 def replayed(cache, text, seeds, only, tally):
@@ -203,64 +203,28 @@ def shares_in_bfloat16(cache, text):
 
 
 def cost():
-    """Time and memory of a pass with shares beside a plain forward and backward, own processes."""
+    """Time and memory of a pass with shares beside a plain forward and backward."""
     code = COST.format(root=str(Path(__file__).parents[1]))
+
+    def run(arch, way):
+        command = [sys.executable, "-W", "ignore", "-c", code, arch, way, "16"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [float(v) for v in done.stdout.split()]
+
     for arch in ("llama", "gpt2"):
-        got = defaultdict(list)
-        for _ in range(3):
-            for way in ("plain", "shares"):
-                done = subprocess.run(
-                    [sys.executable, "-W", "ignore", "-c", code, arch, way, "16", "3"],
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                got[way].append([float(v) for v in done.stdout.split()])
-        time_ratio = min(t for t, _ in got["shares"]) / min(t for t, _ in got["plain"])
-        memory_ratio = median([m for _, m in got["shares"]]) / median([m for _, m in got["plain"]])
+        plain, shares = run(arch, "8")
+        memory = {way: median([run(arch, way)[0] for _ in range(3)]) for way in ("plain", "shares")}
+        time_ratio, memory_ratio = shares / plain, memory["shares"] / memory["plain"]
         line(
             f"forward + backward with shares over plain ({arch}): time, memory",
             "1.4, 1.2",
             f"{time_ratio:.2f}, {memory_ratio:.2f}",
             time_ratio <= 1.4 and memory_ratio <= 1.2,
         )
-        per_token = min(t for t, _ in got["shares"]) / (16 * 256)
         print(
-            f"{'':4}{1e6 * per_token:.0f} µs a token with shares, "
-            f"{1e6 * min(t for t, _ in got['plain']) / (16 * 256):.0f} µs plain (one core, width 256)"
+            f"{'':4}{1e6 * shares / (16 * 256):.0f} µs a token with shares, "
+            f"{1e6 * plain / (16 * 256):.0f} µs plain (one core, width 256)"
         )
-
-
-def guilty_steps(cache, text, repeats):
-    """The step of a window of 8 that did the damage, by virtual optimizer steps."""
-    plant, found = faults.Planter(text), []
-    makers = {
-        "repeated-ngrams": plant.ngrams, "one-id": lambda s: plant.one_id(s, 6), "random-ids": lambda s: plant.random_ids(s, 16, 0.9),
-        "labels-shifted": lambda s: plant.labels_shifted(s, 16), "padding": plant.padding_trained,
-    }  # fmt: skip
-    for arch in ("llama", "gpt2"):
-        # in the middle of the run, where a step still moves something, at the rate it had there
-        model, state = model_of(cache, text, arch, seed=1, steps=OLDER)
-        for name, make in makers.items():
-            for repeat in range(repeats):
-                seed = FIRST_SEED + 100 * repeat
-                where = (seed // 100 + len(name)) % 8
-                batches = [plant.untouched(seed + 7 * i).batch for i in range(8)]
-                batches[where] = make(seed).batch
-                optimizer = models.adamw(model)
-                optimizer.load_state_dict(state)
-                got = damages(Probe(model), batches, plant.references(2), optimizer)
-                found.append(guilty(got) == where)
-                if not found[-1]:
-                    print(
-                        f"    missed: {arch} {name} at {where}: {[round(d.damage, 3) for d in got]}"
-                    )
-    line(
-        f"the step of a window that did the damage ({len(found)} windows)",
-        "95 %",
-        f"{mean(found):.1%}",
-        mean(found) >= 0.95,
-    )
 
 
 def rivals(cache, text, seeds):
@@ -373,7 +337,7 @@ def main():
     if "shares" in options.parts:
         shares_in_bfloat16(options.cache, text)
     if "steps" in options.parts:
-        guilty_steps(options.cache, text, 2)
+        guilty_steps(options.cache, text, 4)
     if "cost" in options.parts:
         cost()
     if "rivals" in options.parts:

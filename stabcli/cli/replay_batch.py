@@ -20,6 +20,7 @@ FORMATS = ("console", "json", "html", "markdown")
 """How a verdict can be written."""
 DTYPES = ("float32", "bfloat16", "float16")
 LABELS = ("auto", "next", "own")
+SHARDS = ("auto", "fsdp", "tp")
 NEEDED = ("torch", "safetensors", "transformers")
 """What a replay needs beside what a scan needs: the extra ``replay``."""
 
@@ -73,6 +74,15 @@ def replay_batch(
         str,
         typer.Option(metavar="HOW", help="next tokens, the tokens' own (HF), or auto."),
     ] = "auto",
+    documents: Annotated[
+        int | None,
+        typer.Option(
+            metavar="ID", help="Token ending a document; attention stays within documents."
+        ),
+    ] = None,
+    shard: Annotated[
+        str, typer.Option(metavar="HOW", help="Under torchrun: fsdp, tp (its tp_plan) or auto.")
+    ] = "auto",
     plan: Annotated[
         bool, typer.Option("--plan", help="Say memory and passes; load nothing.")
     ] = False,
@@ -91,6 +101,7 @@ def replay_batch(
     choose("--format", format_, FORMATS)
     choose("--dtype", dtype, DTYPES)
     choose("--labels", labels, LABELS)
+    choose("--shard", shard, SHARDS)
     if output is not None:
         new_file(output, force=force)
     _has_torch()
@@ -112,6 +123,8 @@ def replay_batch(
         tokenizer=tokenizer,
         text=text,
         labels=labels,  # type: ignore[arg-type]
+        documents=documents,
+        shard=shard,  # type: ignore[arg-type]
     )
     if plan:
         return _plan(request)

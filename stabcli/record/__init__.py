@@ -57,9 +57,8 @@ def callback(folder: str | Path, **settings: Any) -> Any:
             ids = named.get("input_ids", arguments[0] if arguments else None)
             if ids is None:
                 return
-            recorder.batch(
-                ids, labels=named.get("labels"), attention_mask=named.get("attention_mask")
-            )
+            names = ("labels", "attention_mask", "position_ids")
+            recorder.batch(ids, **{name: named.get(name) for name in names})
             loss = out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
             if loss is not None:
                 self._losses.append(loss.detach())

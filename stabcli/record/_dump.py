@@ -16,7 +16,13 @@ FORMAT = 1
 IGNORED = -100
 """Label that is not trained on."""
 
-_FIELDS: Final = {"sample_ids": 0, "input_ids": 0, "labels": IGNORED, "attention_mask": 0}
+_FIELDS: Final = {
+    "sample_ids": 0,
+    "input_ids": 0,
+    "labels": IGNORED,
+    "attention_mask": 0,
+    "position_ids": 0,
+}
 """Fields of a dump with a value a sequence, and what short sequences are filled up with."""
 
 
@@ -46,11 +52,15 @@ def line_of(
     for name, filling in _FIELDS.items():
         rows = columns[name]
         if name == "attention_mask":
+            # beside positions a mask of ones has a meaning: that documents see one another
+            told = all(any(row is not None for row in columns[n]) for n in (name, "position_ids"))
             rows = [[1] * len(i) if row is None else row for row, i in zip(rows, ids, strict=True)]
-            if not ragged and all(all(row) for row in rows):
+            if not ragged and not told and all(all(row) for row in rows):
                 continue
         elif all(row is None for row in rows):
             continue
+        elif name == "position_ids":
+            rows = [list(range(len(i))) if r is None else r for r, i in zip(rows, ids, strict=True)]
         elif name == "labels":
             rows = [[filling] * len(i) if r is None else r for r, i in zip(rows, ids, strict=True)]
         if name != "sample_ids":
@@ -65,7 +75,7 @@ def _rows(part: dict[str, Any]) -> dict[str, list[Any]]:
     if ids and not isinstance(ids[0], list):
         ids = [ids]
     rows: dict[str, list[Any]] = {"input_ids": ids}
-    for name in ("labels", "attention_mask", "sample_ids"):
+    for name in ("labels", "attention_mask", "position_ids", "sample_ids"):
         value = _listed(part[name])
         if value is None:
             rows[name] = [None] * len(ids)

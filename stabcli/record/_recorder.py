@@ -86,10 +86,14 @@ class Recorder:
         grad_norm: Any = None,
         labels: Any = None,
         attention_mask: Any = None,
+        position_ids: Any = None,
         sample_ids: Any = None,
     ) -> None:
         """Record a step that is one batch: ``batch`` and ``step`` in one call."""
-        self.batch(input_ids, labels=labels, attention_mask=attention_mask, sample_ids=sample_ids)
+        self.batch(
+            input_ids, labels=labels, attention_mask=attention_mask, position_ids=position_ids,
+            sample_ids=sample_ids,
+        )  # fmt: skip
         self.step(step, loss=loss, grad_norm=grad_norm)
 
     def batch(
@@ -98,6 +102,7 @@ class Recorder:
         *,
         labels: Any = None,
         attention_mask: Any = None,
+        position_ids: Any = None,
         sample_ids: Any = None,
     ) -> None:
         """Keep a (micro-)batch of the step under way.
@@ -106,6 +111,7 @@ class Recorder:
             input_ids: Tensor, array or lists, (B, T).
             labels: The same shape; None where the next token is the target.
             attention_mask: 1 at real tokens, 0 at padding.
+            position_ids: Positions, where a sequence holds several documents and they begin anew.
             sample_ids: What the data set calls each sequence.
         """
         self._open.parts.append(
@@ -113,6 +119,7 @@ class Recorder:
                 "input_ids": _copy(input_ids),
                 "labels": _copy(labels),
                 "attention_mask": _copy(attention_mask),
+                "position_ids": _copy(position_ids),
                 "sample_ids": _copy(sample_ids),
             }
         )

@@ -14,7 +14,7 @@ from stabcli.replay.memory import Plan
 from stabcli.replay.pieces import Recorded
 from stabcli.replay.texts import Texts
 from stabcli.replay.verdict import Culprit, Verdict
-from stabcli.replay.window import StepDamage
+from stabcli.replay.window import Window
 
 if TYPE_CHECKING:
     from stabcli.replay.session import Level
@@ -101,13 +101,12 @@ def _pictures(recorded: Recorded, verdict: Verdict, texts: Texts | None) -> list
 def document(
     *, request: Request, loaded: Loaded, plan: Plan, chosen: Chosen,
     calibration: Calibration | None, level: Level | None, correlation: float | None,
-    cases: list[dict[str, Any]], steps: tuple[list[StepDamage], int | None], no_adam: str,
+    cases: list[dict[str, Any]], window: Window, no_adam: str,
     vocabulary: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Tell of the whole replay."""
     stored = loaded.stored
     flagged = [c["step"] for c in cases if c["step"] is not None and c["skip"]["sequences"]]
-    found, worst = steps
     return {
         "format": FORMAT,
         "tool": {"name": "stabcli", "version": __version__},
@@ -149,9 +148,11 @@ def document(
                 "loss": _number(s.loss),
                 "grad_norm": _number(s.grad_norm),
                 "damage": _number(s.damage),
-                "guilty": i == worst,
+                "lasting_damage": _number(s.lasting),
+                "out_of_band": i in window.odd,
+                "guilty": i == window.guilty,
             }
-            for i, s in enumerate(found)
+            for i, s in enumerate(window.steps)
         ],
         "skip": {
             "steps": flagged,

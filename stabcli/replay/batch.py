@@ -35,6 +35,9 @@ class Batch:
     """True where the loss of the prediction at that position counts (Megatron's ``loss_mask``)."""
     attention_mask_BT: Tensor | None = None
     """True at real tokens, False at padding; None where nothing is padded."""
+    positions_BT: Tensor | None = None
+    """Position of each token as fed to the model, int64: begins anew where a sequence holds several
+    documents that do not see one another. None where positions just count."""
     sample_ids: tuple[str, ...] | None = None
     """What the data set calls each sequence, in the order of the rows."""
     step: int | None = None
@@ -57,7 +60,7 @@ class Batch:
                 f"{where}: {tokens_BT.shape[0]} sequences of {tokens_BT.shape[1]} tokens leave "
                 "nothing to predict: give at least one sequence of two tokens"
             )
-        for name in ("labels_BT", "loss_mask_BT", "attention_mask_BT"):
+        for name in ("labels_BT", "loss_mask_BT", "attention_mask_BT", "positions_BT"):
             value = getattr(self, name)
             if value is not None and value.shape != tokens_BT.shape:
                 raise ReplayError(
@@ -70,8 +73,10 @@ class Batch:
                 "give one a sequence"
             )
         object.__setattr__(self, "tokens_BT", tokens_BT.long())
-        if self.labels_BT is not None:
-            object.__setattr__(self, "labels_BT", self.labels_BT.long())
+        for name in ("labels_BT", "positions_BT"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, value.long())
         for name in ("loss_mask_BT", "attention_mask_BT"):
             value = getattr(self, name)
             if value is not None:
@@ -114,10 +119,24 @@ class Batch:
             labels_BT=pick(self.labels_BT),
             loss_mask_BT=pick(self.loss_mask_BT),
             attention_mask_BT=pick(self.attention_mask_BT),
+            positions_BT=pick(self.positions_BT),
             sample_ids=self.sample_ids and tuple(self.sample_ids[row] for row in rows),
             step=self.step,
             source=self.source,
         )
+
+
+def positions_by(tokens_BT: Tensor, end: int) -> Tensor:
+    """Positions that begin anew after each token that ends a document.
+
+    Args:
+        tokens_BT: Token IDs.
+        end: The ID that ends a document; it belongs to the one before.
+    """
+    count_T = torch.arange(tokens_BT.shape[1]).expand(tokens_BT.shape)
+    begins_BT = torch.zeros_like(tokens_BT)
+    begins_BT[:, 1:] = torch.where(tokens_BT[:, :-1] == end, count_T[:, 1:], 0)
+    return count_T - begins_BT.cummax(1).values
 
 
 def shift_labels(unshifted_BT: Tensor) -> Tensor:

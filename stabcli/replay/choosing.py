@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from stabcli.errors import LogError, ReplayError
-from stabcli.replay.batch import Batch
+from stabcli.replay.batch import Batch, positions_by
 from stabcli.replay.data import DataSet, open_data, parse_spec
 from stabcli.replay.load_batches import dumps_in, load_batches
 from stabcli.replay.log import Flagged, Log, read_incidents, read_log
@@ -22,6 +23,10 @@ CONTROLS = 8
 """Control batches where the user does not say: what the research was measured with."""
 NEIGHBOURS = 24
 """Neighbouring steps whose losses are compared to prove a mapping."""
+
+
+Sharding = Literal["auto", "fsdp", "tp"]
+"""What ``--shard`` may say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,10 @@ class Request:
     tokenizer: Path | None = None
     text: bool = True
     labels: Labels = "auto"
+    documents: int | None = None
+    """ID that ends a document, where those of a sequence did not see one another in training."""
+    shard: Sharding = "auto"
+    """How a model is spread over the processes of torchrun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,8 +92,30 @@ def choose(request: Request) -> Chosen:
     else:
         log = read_log(request.log) if request.log else Log()
         found = _from_dumps(load_batches(request.batch, request.labels), request.steps, log)
-    found = _with_references(found, request)
-    return _usable(found)
+    found = _usable(_with_references(found, request))
+    return found if request.documents is None else _parted(found, request.documents)
+
+
+def _parted(found: Chosen, end: int) -> Chosen:
+    """Part the sequences that came without positions into documents."""
+
+    def parted(recorded: Recorded) -> Recorded:
+        batch = recorded.batch
+        if batch.positions_BT is not None:
+            return recorded
+        positions_BT = positions_by(batch.tokens_BT, end)
+        return replace(recorded, batch=replace(batch, positions_BT=positions_BT))
+
+    if not any((r.batch.tokens_BT == end).any() for r in (*found.flagged, *found.controls)):
+        raise ReplayError(
+            f"--documents {end}: no batch holds this ID: give the one between documents"
+        )
+    return replace(
+        found,
+        flagged=tuple(map(parted, found.flagged)),
+        controls=tuple(map(parted, found.controls)),
+        neighbours=tuple(map(parted, found.neighbours)),
+    )
 
 
 def _from_dumps(recorded: list[Recorded], steps: tuple[int, int] | None, log: Log) -> Chosen:

@@ -2,7 +2,8 @@
 
 ``--data PATH,KEY=VALUE,…``: the path and what is known of the order. Files are mapped, never read
 whole. Three kinds: raw token IDs one after the other (nanoGPT's ``.bin``, OLMo's ``.npy``), and
-Megatron's ``.bin`` beside its ``.idx`` with the shuffle indices it keeps in its cache.
+Megatron's ``.bin`` beside its ``.idx`` with the shuffle indices it keeps in its cache, alone or several
+blended.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ MEGATRON_TYPES = {
 }  # fmt: skip
 """Codes of types in an ``.idx``. Source: Megatron-LM core/datasets/indexed_dataset.py."""
 MAGIC = b"MMIDIDX\x00\x00"
-KEYS = ("length", "batch", "dtype", "order", "seed", "first", "indices", "rows")
+KEYS = ("length", "batch", "dtype", "order", "seed", "first", "indices", "rows", "blend", "weights")
+MOST_BLENDED = 1 << 22
+"""Samples up to which a blend is worked out from its weights, one by one: some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,8 @@ class DataSet:
     """Whether a sample holds the target of its last position too."""
     shown: str
     """The file, for messages."""
+    wraps: bool = True
+    """Whether they are taken from the first again after the last; Megatron's indices hold all epochs."""
 
     def batch(self, rows: Sequence[int], step: int) -> Batch:
         """Return the batch of these samples.
@@ -124,11 +129,12 @@ def open_data(spec: Spec) -> DataSet:
     Raises:
         ReplayError: One does not exist, is damaged, or too short.
     """
-    first = spec.paths[0]
-    base = first.with_suffix("") if first.suffix in (".bin", ".idx") else first
-    index = Path(f"{base}.idx")
-    if index.is_file():
-        return _megatron(base, index, spec)
+    bases = [p.with_suffix("") if p.suffix in (".bin", ".idx") else p for p in spec.paths]
+    if Path(f"{bases[0]}.idx").is_file():
+        prefixes = spec.values["indices"].split("+") if "indices" in spec.values else []
+        if len(bases) > 1 or "blend" in spec.values or "weights" in spec.values:
+            return _blended(bases, prefixes, spec)
+        return _megatron(bases[0], prefixes[0] if prefixes else None, spec)
     for path in spec.paths:
         if not path.is_file():
             raise ReplayError(f"{path}: no such file: check --data")
@@ -198,8 +204,86 @@ def load_npy(path: Path) -> np.ndarray:
     return found
 
 
-def _megatron(base: Path, index: Path, spec: Spec) -> DataSet:
+def _blended(bases: list[Path], prefixes: list[str], spec: Spec) -> DataSet:
+    """Several of Megatron's data sets in the turns that its BlendedDataset takes."""
+    if len(prefixes) != len(bases):
+        raise ReplayError(
+            f"{bases[0]}: {len(bases)} data sets are blended and {len(prefixes)} have indices: join"
+            " them in the same order: ,indices=CACHE/<hash>-GPTDataset-train+CACHE/<hash>-…"
+        )
+    parts = [_megatron(b, p, spec) for b, p in zip(bases, prefixes, strict=True)]
+    blend = spec.values.get("blend")
+    if blend is None:
+        turns = _turns(spec.values.get("weights"), len(parts))
+        count = 1 << 62  # as many as the data sets give
+    else:
+        which, own = (
+            load_npy(Path(f"{blend}-{name}.npy"))
+            for name in ("dataset_index", "dataset_sample_index")
+        )
+        if which.ndim != 1 or which.shape != own.shape:
+            raise ReplayError(f"{blend}: not the indices of a blend: check blend=")
+        count = len(which)
+
+        def turns(number: int) -> tuple[int, int]:
+            return int(which[number]), int(own[number])
+
+    def sample(number: int) -> np.ndarray:
+        part, place = turns(number)
+        if not 0 <= part < len(parts):
+            raise ReplayError(f"{blend}: names data set {part}, there are {len(parts)}: lacks one?")
+        if not 0 <= place < parts[part].samples:
+            raise ReplayError(
+                f"{parts[part].shown}: the blend wants its sample {place:,}, there are"
+                f" {parts[part].samples:,}: check the order of the data sets, and weights= or blend="
+            )
+        return parts[part].sample(place)
+
+    shown = "+".join(str(base) for base in bases)
+    return DataSet(
+        samples=count, sample=sample, length=parts[0].length, targets=True, shown=shown, wraps=False
+    )
+
+
+def _turns(text: str | None, count: int) -> Callable[[int], tuple[int, int]]:
+    """Which data set a sample of a blend is of, and its number there, from the weights.
+
+    Each sample goes to the data set that is furthest behind its part of all so far, the first of
+    equals. Source: Megatron-LM core/datasets/helpers.cpp, build_blending_indices.
+    """
+    try:
+        weights = np.array([float(w) for w in (text or "").split("+")])
+    except ValueError:
+        weights = np.array([])
+    if len(weights) != count or not (np.isfinite(weights) & (weights > 0)).all():
+        raise ReplayError(
+            f"--data: weights={text or ''}: how were the {count} data sets blended? add ,blend=CACHE/"
+            "<hash>-BlendedDataset-train, or their weights joined by +: ,weights=0.3+0.7"
+        )
+    weights = weights / weights.sum()
+    taken = np.zeros(count, np.int64)
+    found: list[tuple[int, int]] = []
+
+    def turns(number: int) -> tuple[int, int]:
+        if number >= MOST_BLENDED:
+            raise ReplayError(
+                f"--data: sample {number:,} of a blend is too far to work out from weights=: give"
+                " ,blend=CACHE/<hash>-BlendedDataset-train"
+            )
+        while len(found) <= number:
+            part = int(np.argmax(weights * max(len(found), 1) - taken))
+            found.append((part, int(taken[part])))
+            taken[part] += 1
+        return found[number]
+
+    return turns
+
+
+def _megatron(base: Path, prefix: str | None, spec: Spec) -> DataSet:
     """Sequences of an indexed data set, in the samples that Megatron's GPTDataset makes of them."""
+    index = Path(f"{base}.idx")
+    if not index.is_file():
+        raise ReplayError(f"{index}: no such file: check --data")
     lengths, pointers, dtype = _index(index)
     tokens = Path(f"{base}.bin")
     if not tokens.is_file():
@@ -208,7 +292,6 @@ def _megatron(base: Path, index: Path, spec: Spec) -> DataSet:
     if len(lengths) and int((pointers // dtype.itemsize + lengths).max()) > len(stream):
         raise ReplayError(f"{tokens}: shorter than {index.name} says: is it half written?")
     length = spec.whole("length")
-    prefix = spec.values.get("indices")
     if prefix is None:
         raise ReplayError(
             f"{base}: Megatron shuffles by indices it keeps in its cache: add"
@@ -247,7 +330,12 @@ def _megatron(base: Path, index: Path, spec: Spec) -> DataSet:
         return found.astype(np.int64)
 
     return DataSet(
-        samples=len(shuffle), sample=sample, length=length, targets=True, shown=str(base)
+        samples=len(shuffle),
+        sample=sample,
+        length=length,
+        targets=True,
+        shown=str(base),
+        wraps=False,
     )
 
 

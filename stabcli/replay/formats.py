@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from stabcli.replay import words
 from stabcli.replay.controls import Calibration
 from stabcli.replay.explain import Excess, Explanation
 from stabcli.replay.nonfinite import Blowup, first_nonfinite, in_float32, is_short
 from stabcli.replay.notebook import Notebook
-from stabcli.replay.probes import Grid
+from stabcli.replay.probes import Grid, Measurement, Probe
 from stabcli.replay.repair import Repairs
 from stabcli.replay.verdict import Kind, Verdict
 
@@ -33,9 +34,9 @@ def blown_up(book: Notebook, calibration: Calibration) -> Verdict:
         named = _named(where, grid)
     culprits = () if named is None else book.culprits(named)
     unit = None if named is None else named.unit
-    if is_short(probe.model) and probe.whole_here:
-        with in_float32(probe.model):
-            wide = probe.measure(grid, backward=True)
+    again = _in_wide(probe, (grid,))
+    if again:
+        wide = again[0]
         norm = wide.grad_norm or 0.0
         book.numbers |= {"loss_float32": wide.loss, "grad_norm_float32": norm}
         if math.isfinite(wide.loss) and math.isfinite(norm):
@@ -68,12 +69,12 @@ def controls_overflow(book: Notebook, calibration: Calibration) -> Verdict | Non
     """The verdict where clean batches are finite in float32 only; None where that is not so."""
     here = calibration.loss.middle, calibration.grad_norm.middle
     probe = book.probe
-    if all(map(math.isfinite, here)) or not is_short(probe.model) or not probe.whole_here:
+    if all(map(math.isfinite, here)):
         return None
-    with in_float32(probe.model):
-        wide = [probe.measure(grid, backward=True) for grid in calibration.grids]
-    probe.clear()
-    if not all(math.isfinite(m.loss) and math.isfinite(m.grad_norm or 0.0) for m in wide):
+    wide = _in_wide(probe, calibration.grids)
+    if not wide or not all(
+        math.isfinite(m.loss) and math.isfinite(m.grad_norm or 0.0) for m in wide
+    ):
         return None
     loss = sum(m.loss for m in wide) / len(wide)
     book.evidence.insert(
@@ -87,11 +88,11 @@ def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
     """The verdict where float32 does not see the spike; None where it does, or there is none."""
     if not excess.any or not is_short(book.probe.model):
         return None
-    if not book.probe.whole_here:
+    again = _in_wide(book.probe, (book.grid,))
+    if not again:
         book.not_checked.append(_no_other_format(book))
         return None
-    with in_float32(book.probe.model):
-        wide = Excess.of(book.probe.measure(book.grid, backward=True), excess.calibration)
+    wide = Excess.of(again[0], excess.calibration)
     book.numbers |= {"loss_float32": wide.loss, "grad_norm_float32": wide.grad_norm}
     if wide.any:
         return None
@@ -100,9 +101,27 @@ def only_in_short_format(book: Notebook, excess: Excess) -> Verdict | None:
 
 
 def _no_other_format(book: Notebook) -> str:
-    if book.probe.whole_here:
+    if not is_short(book.probe.model):
         return "the number format of the run: the checkpoint is in float32"
-    return "float32: a sharded model is replayed in its own number format; load it in float32"
+    return "float32: there is no room for it beside the sharded model; start more processes"
+
+
+def _in_wide(probe: Probe, grids: Sequence[Grid]) -> list[Measurement]:
+    """The same weights in float32 over these grids; nothing where they are, or cannot be had."""
+    if not is_short(probe.model):
+        return []
+    if probe.whole_here:
+        with in_float32(probe.model):
+            measured = [probe.measure(grid, backward=True) for grid in grids]
+        probe.clear()
+        return measured
+    wide = probe.wide()
+    if wide is None:
+        return []
+    measured = [wide.measure(grid, backward=True) for grid in grids]
+    probe.forward_tokens += wide.forward_tokens
+    probe.backward_tokens += wide.backward_tokens
+    return measured
 
 
 def _in_float32(loss: float, norm: float) -> str:

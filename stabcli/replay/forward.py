@@ -19,16 +19,29 @@ IMPOSSIBLE = -1e4
 """Least log probability in the moments: times its probability, which is 0, it is 0; -inf is NaN."""
 
 
-def logits_of(model: nn.Module, tokens_BT: Tensor, attention_mask_BT: Tensor | None) -> Tensor:
+def logits_of(
+    model: nn.Module,
+    tokens_BT: Tensor,
+    attention_mask_BT: Tensor | None,
+    positions_BT: Tensor | None = None,
+) -> Tensor:
     """The logits of every position, as (B, T, V).
 
-    Understands Hugging Face's keyword arguments, nanoGPT's ``forward(idx, targets)`` (which gives
+    Positions that begin anew part documents: transformers' models see by them that attention must not
+    cross from one to the next, where no attention mask was given with them. Understands Hugging Face's keyword arguments, nanoGPT's ``forward(idx, targets)`` (which gives
     the last position only unless it gets targets), and a plain ``forward(tokens)``.
     """
     known = inspect.signature(model.forward).parameters
     arguments: dict[str, Any] = {}
     if attention_mask_BT is not None and "attention_mask" in known:
         arguments["attention_mask"] = attention_mask_BT
+    if positions_BT is not None:
+        if "position_ids" not in known:
+            raise ReplayError(
+                f"{type(model).__name__}: its sequences hold several documents, and forward takes no"
+                " position_ids: wrap the model so that it does"
+            )
+        arguments["position_ids"] = positions_BT
     if "use_cache" in known:
         arguments["use_cache"] = False
     if "input_ids" in known:
@@ -124,6 +137,12 @@ def whole(tensor: Tensor) -> Tensor:
     """A tensor with all its parts; of a sharded one, gathered from all processes."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()
+
+
+def here(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process has; of another, all of it."""
+    local = getattr(tensor, "to_local", None)
+    return tensor if local is None else local()
 
 
 def embedding_of(model: nn.Module) -> nn.Embedding:

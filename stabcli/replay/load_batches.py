@@ -16,7 +16,16 @@ import numpy as np
 
 from stabcli.errors import ReplayError
 from stabcli.replay.pickles import load_torch
-from stabcli.replay.pieces import SAMPLE_NAMES, TOKEN_NAMES, Labels, Piece, Recorded, join, piece_of
+from stabcli.replay.pieces import (
+    POSITION_NAME,
+    SAMPLE_NAMES,
+    TOKEN_NAMES,
+    Labels,
+    Piece,
+    Recorded,
+    join,
+    piece_of,
+)
 
 MOST_JSON = 1 << 30
 """Bytes of a JSON file that are read: a thousand sequences of 32,768 tokens need a quarter."""
@@ -207,6 +216,7 @@ _COLUMNS = {
     *TOKEN_NAMES,
     *SAMPLE_NAMES,
     *("labels", "y", "targets", "target_ids", "attention_mask", "loss_mask"),
+    POSITION_NAME,
     *("step", "loss", "grad_norm"),
 }
 

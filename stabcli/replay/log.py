@@ -38,6 +38,13 @@ class Log:
         values = [series[s] for s in before if math.isfinite(series[s])]
         return median(values) if values else None
 
+    @property
+    def grad_clip(self) -> float | None:
+        """Gradient norm the trainer clipped to; None where the log does not say."""
+        fact = None if self.run is None else self.run.facts.get("grad_clip")
+        value = None if fact is None else fact.value
+        return float(value) if isinstance(value, (int, float)) and value > 0 else None
+
     def skip(self, resume: int | None, steps: list[int]) -> list[str]:
         """Return how the framework of the log leaves these steps out; empty where unknown."""
         if self.run is None or not steps:

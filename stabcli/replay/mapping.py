@@ -64,7 +64,8 @@ def order_of(spec: Spec, data: DataSet) -> Order:
         if number < 0:
             raise ReplayError(f"--steps: step {step} is before the first, {first}")
         if name == "sequential":
-            return [(number * batch + i) % data.samples for i in range(batch)]
+            taken = range(number * batch, (number + 1) * batch)
+            return [i % data.samples for i in taken] if data.wraps else taken
         turn, place = divmod(number, epoch)
         if turn not in drawn:
             drawn.clear()

@@ -54,6 +54,10 @@ class Plan:
         """Bytes that are needed at least."""
         return self.weights + self.gradients + self.sequence
 
+    def float32(self, world: int) -> int:
+        """Bytes that weights, gradients and one sequence take in float32, on one of these processes."""
+        return 3 * 4 * self.parameters // world + 4 * self.sequence
+
     def lines(self) -> list[tuple[str, str]]:
         """The plan as labels and texts."""
         fits = self.micro_rows

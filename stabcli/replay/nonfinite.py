@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stabcli.replay.forward import logits_of
+from stabcli.replay.forward import here
 from stabcli.replay.probes import Grid, Probe
 
 
@@ -29,16 +29,34 @@ class Blowup:
     """Whether its own weights are finite."""
     largest_input: float
     """Largest magnitude that went in, where it was finite."""
+    before: int = 0
+    """Modules that had run."""
+
+    @classmethod
+    def earliest(cls, found: Sequence[Blowup]) -> Blowup | None:
+        """Of those that several processes found: the first, with the positions of all that found it."""
+        if not found:
+            return None
+        first = min(found, key=lambda each: each.before)
+        same = [each for each in found if each.before == first.before]
+        return replace(
+            first,
+            positions=tuple(sorted({p for each in same for p in each.positions})),
+            parameters_finite=all(each.parameters_finite for each in same),
+            largest_input=max(each.largest_input for each in same),
+        )
 
 
 def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
     """Run the grid and name the first innermost module whose output is not finite."""
     found: list[Blowup] = []
+    ran: list[str] = []
     handles = []
 
     def hook(name: str) -> Any:
         def look(module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
             value = output[0] if isinstance(output, (tuple, list)) else output
+            ran.append(name)
             if found or not isinstance(value, Tensor) or not value.is_floating_point():
                 return
             bad = ~torch.isfinite(value)
@@ -48,7 +66,8 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
             places: list[list[int]] = []
             if value.ndim >= 2 and value.shape[:2] == shape_BT:
                 places = bad.flatten(2).any(-1).nonzero().tolist() if value.ndim > 2 else []
-            inputs = [a for a in arguments if isinstance(a, Tensor) and a.is_floating_point()]
+            tensors = [here(a) for a in arguments if isinstance(a, Tensor)]
+            inputs = [a for a in tensors if a.is_floating_point()]
             finite = [a[torch.isfinite(a)].abs().max() for a in inputs if torch.isfinite(a).any()]
             own = module.parameters(recurse=False)
             found.append(
@@ -56,8 +75,9 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
                     module=name,
                     kind=type(module).__name__,
                     positions=tuple((start + b, t) for b, t in places),
-                    parameters_finite=all(bool(torch.isfinite(p).all()) for p in own),
+                    parameters_finite=all(bool(torch.isfinite(here(p)).all()) for p in own),
                     largest_input=max((float(f) for f in finite), default=0.0),
+                    before=len(ran) - 1,
                 )
             )
 
@@ -71,13 +91,12 @@ def first_nonfinite(probe: Probe, grid: Grid) -> Blowup | None:
         for start in range(0, len(grid.tokens_BS), step):
             part = grid.rows(list(range(start, min(len(grid.tokens_BS), start + step))))
             rows = len(part.tokens_BS)
-            tokens_BT = part.tokens_BS[:, :-1].to(probe.device)
-            mask_BT = None if part.mask_BS is None else part.mask_BS[:, :-1].to(probe.device)
-            probe.forward_tokens += tokens_BT.numel()
+            probe.forward_tokens += part.tokens_BS[:, :-1].numel()
             with torch.no_grad():
-                logits_of(probe.model, tokens_BT, mask_BT)
-            if found:
-                return found[0]
+                part.run(probe.model, probe.device)
+            first: Blowup | None = probe.agreed(found[0] if found else None)
+            if first is not None:
+                return first
     finally:
         for handle in handles:
             handle.remove()

@@ -20,6 +20,7 @@ TOKEN_NAMES = ("input_ids", "tokens", "token_ids", "x", "inputs", "input", "idx"
 LABEL_NAMES = ("labels", "y", "targets", "target_ids")
 """Names of the two in dumps; ``y`` and ``targets`` are always next tokens."""
 MASK_NAMES = ("attention_mask", "loss_mask")
+POSITION_NAME = "position_ids"
 SAMPLE_NAMES = ("sample_ids", "sample_id", "ids", "uid")
 
 
@@ -35,6 +36,8 @@ class Piece:
     labels_are: Labels = "auto"
     attention_mask_BT: np.ndarray | None = None
     loss_mask_BT: np.ndarray | None = None
+    positions_BT: np.ndarray | None = None
+    """Positions as the model was fed them."""
     sample_ids: tuple[str, ...] | None = None
     step: int | None = None
     loss: float | None = None
@@ -83,6 +86,8 @@ def piece_of(fields: dict[str, Any], where: str) -> Piece:
     for name in MASK_NAMES:
         if fields.get(name) is not None:
             found[f"{name}_BT"] = grid(fields[name], f"{where}: {name}") != 0
+    if fields.get(POSITION_NAME) is not None:
+        found["positions_BT"] = grid(fields[POSITION_NAME], f"{where}: {POSITION_NAME}")
     for name, value in found.items():
         if name.endswith("_BT") and value.shape != tokens_BT.shape:
             said = f"{value.shape[0]} x {value.shape[1]}"
@@ -262,6 +267,7 @@ def _joined(pieces: list[Piece], lie: Labels, note: str) -> Recorded:
         labels_BT=labels_BT,
         loss_mask_BT=together("loss_mask_BT"),
         attention_mask_BT=attention_mask_BT,
+        positions_BT=together("positions_BT"),
         sample_ids=sum(named, ()) if len(named) == len(pieces) else None,
         step=first.step,
         source=where,

@@ -8,16 +8,17 @@ its own gradient stand in the same column, and dropping a token drops both.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stabcli.replay.batch import IGNORED, Batch
 from stabcli.replay.forward import embedding_of, logits_of, token_losses, whole
-from stabcli.replay.shares import Shares
+from stabcli.replay.shares import Gradients, Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,6 +31,8 @@ class Grid:
     """What was to be predicted in the place of each token; ``IGNORED`` = nothing."""
     mask_BS: Tensor | None = None
     """False at padding; None where nothing is padded."""
+    positions_BS: Tensor | None = None
+    """Positions, where they do not just count."""
 
     @classmethod
     def of(cls, batch: Batch) -> Grid:
@@ -42,17 +45,33 @@ class Grid:
         if batch.attention_mask_BT is not None:
             last_B1 = batch.attention_mask_BT[:, -1:]
             mask_BS = torch.cat([batch.attention_mask_BT, last_B1], 1)
+        positions_BS = None
+        if batch.positions_BT is not None:
+            positions_BS = torch.cat([batch.positions_BT, batch.positions_BT[:, -1:] + 1], 1)
         return cls(
             tokens_BS=torch.cat([batch.tokens_BT, filled_B1], 1),
             targets_BS=torch.cat([first_B1, targets_BT], 1),
             mask_BS=mask_BS,
+            positions_BS=positions_BS,
         )
 
     def rows(self, rows: list[int]) -> Grid:
         """These sequences only."""
-        mask_BS = None if self.mask_BS is None else self.mask_BS[rows]
-        tokens_BS, targets_BS = self.tokens_BS[rows], self.targets_BS[rows]
-        return Grid(tokens_BS=tokens_BS, targets_BS=targets_BS, mask_BS=mask_BS)
+        return Grid(
+            tokens_BS=self.tokens_BS[rows],
+            targets_BS=self.targets_BS[rows],
+            mask_BS=None if self.mask_BS is None else self.mask_BS[rows],
+            positions_BS=None if self.positions_BS is None else self.positions_BS[rows],
+        )
+
+    def run(self, model: nn.Module, device: torch.device) -> Tensor:
+        """The logits that a model on that device gives for it, (B, T, V)."""
+
+        def there(value_BS: Tensor | None) -> Tensor | None:
+            return None if value_BS is None else value_BS[:, :-1].to(device)
+
+        tokens_BT = self.tokens_BS[:, :-1].to(device)
+        return logits_of(model, tokens_BT, there(self.mask_BS), there(self.positions_BS))
 
     @property
     def live_BS(self) -> Tensor:
@@ -112,6 +131,8 @@ class Probe:
         self.table = embedding_of(model)
         self.device = self.table.weight.device
         self.forward_tokens = self.backward_tokens = 0
+        self.wide: Callable[[], Probe | None] = lambda: None
+        """Gives a probe of the same weights in float32, where they cannot be held so in their place."""
 
     @property
     def rows_V(self) -> int:
@@ -149,7 +170,7 @@ class Probe:
         collected: list[Tensor] = []
         for part in self._parts(grid):
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
-            share = Shares(self.model, tokens_BT) if shares and backward and single else None
+            share = self._shares(tokens_BT) if shares and backward and single else None
             with share or nullcontext():
                 parts.append(self._pass(part, tokens_BT, targets, backward=backward))
             if share is not None:
@@ -169,7 +190,7 @@ class Probe:
         return self._with_shares(measured, collected) if collected else measured
 
     def _with_shares(self, measured: Measurement, collected: list[Tensor]) -> Measurement:
-        share_BT = torch.cat([self._gathered(part) for part in collected]).float().cpu()
+        share_BT = torch.cat([self._gathered_share(part) for part in collected]).float().cpu()
         squared = (measured.grad_norm or 0.0) ** 2
         covered = float(share_BT.double().sum()) / squared if squared > 0 else math.nan
         return replace(
@@ -183,6 +204,17 @@ class Probe:
         """The rows of all processes; one process has them all."""
         return part_BT
 
+    def _gathered_share(self, part_BT: Tensor) -> Tensor:
+        """Shares of the rows of all processes, in the gradients of all."""
+        return self._gathered(part_BT)
+
+    def _shares(self, tokens_BT: Tensor, gradients: Gradients | None = None) -> Shares:
+        return Shares(self.model, tokens_BT, gradients)
+
+    def _kept(self, gradient: Tensor) -> Tensor:
+        """A gradient of all passes as the shares of one of them need it."""
+        return whole(gradient)
+
     def _parts(self, grid: Grid) -> Iterator[Grid]:
         rows = len(grid.tokens_BS)
         step = self.micro_rows or rows
@@ -194,10 +226,9 @@ class Probe:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses, entropies and variances of one micro-batch, in columns, on the CPU."""
         self.forward_tokens += tokens_BT.numel()
-        mask_BT = None if part.mask_BS is None else part.mask_BS[:, :-1].to(self.device)
         wanted_BT = part.targets_BS[:, 1:].to(self.device)
         with torch.enable_grad() if backward else torch.no_grad():
-            logits_BTV = logits_of(self.model, tokens_BT, mask_BT)
+            logits_BTV = part.run(self.model, self.device)
             losses_BT, entropy_BT, variance_BT = token_losses(logits_BTV, wanted_BT)
             del logits_BTV
             if backward:
@@ -213,6 +244,10 @@ class Probe:
     def whole_here(self) -> bool:
         """Whether this process has the whole model, and may change its number format."""
         return True
+
+    def agreed(self, found: Any) -> Any:
+        """What all processes found of a forward pass; one has only its own."""
+        return found
 
     def settle(self) -> None:
         """Bring the weights back to where they rest between passes."""
@@ -232,12 +267,12 @@ class Probe:
 
         def known(module: nn.Module, name: str) -> Tensor | None:
             gradient = kept.get((id(module), name))
-            return None if gradient is None else whole(gradient)
+            return None if gradient is None else self._kept(gradient)
 
         for part in self._parts(grid):
             self.clear()
             tokens_BT = part.tokens_BS[:, :-1].to(self.device)
-            with Shares(self.model, tokens_BT, known) as share:
+            with self._shares(tokens_BT, known) as share:
                 self._pass(part, tokens_BT, targets, backward=True)
             collected.append(share.share_BT)
         for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):

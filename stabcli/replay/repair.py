@@ -174,6 +174,7 @@ def repaired(grid: Grid, places: Places, rows: list[int], way: Way) -> tuple[Gri
     width = part.tokens_BS.shape[1]
     tokens_RS, targets_RS = part.tokens_BS.clone(), part.targets_BS.clone()
     mask_RS = None if part.mask_BS is None else part.mask_BS.clone()
+    positions_RS = None if part.positions_BS is None else part.positions_BS.clone()
     back_RS = torch.arange(width).repeat(len(rows), 1)
     gone: dict[int, list[int]] = {row: [] for row in rows}
     for row, column in places:
@@ -196,7 +197,26 @@ def repaired(grid: Grid, places: Places, rows: list[int], way: Way) -> tuple[Gri
         if mask_RS is not None and part.mask_BS is not None:
             mask_RS[i, :left] = part.mask_BS[i, stay]
             mask_RS[i, left:] = part.mask_BS[i, stay[-1]] if left else True
-    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS, mask_BS=mask_RS), back_RS
+        if positions_RS is not None and part.positions_BS is not None:
+            positions_RS[i] = _closed_up(part.positions_BS[i], stay)
+    fixed = Grid(
+        tokens_BS=tokens_RS, targets_BS=targets_RS, mask_BS=mask_RS, positions_BS=positions_RS
+    )
+    return fixed, back_RS
+
+
+def _closed_up(positions_S: Tensor, stay: Tensor) -> Tensor:
+    """Positions of the tokens that stay, one after the other in each document, at the old length."""
+    begins_S = torch.ones(len(positions_S), dtype=torch.bool)
+    begins_S[1:] = positions_S.diff() != 1
+    document_S = begins_S.cumsum(0) - 1
+    first_D = positions_S[begins_S]
+    left_L = document_S[stay]
+    before_D = torch.bincount(left_L, minlength=len(first_D)).cumsum(0).roll(1)
+    before_D[0] = 0
+    moved_L = first_D[left_L] + torch.arange(len(stay)) - before_D[left_L]
+    last = int(moved_L[-1]) if len(stay) else -1
+    return torch.cat([moved_L, last + 1 + torch.arange(len(positions_S) - len(stay))])
 
 
 def _back(value_RS: Tensor, back_RS: Tensor) -> Tensor:
@@ -221,7 +241,9 @@ def clean_rows(grids: tuple[Grid, ...], count: int, like: Grid) -> Grid | None:
     if len(tokens_RS) < count:
         return None
     targets_RS = torch.cat([g.targets_BS for g in grids])[:count]
-    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS)
+    positions = [g.positions_BS for g in grids if g.positions_BS is not None]
+    positions_RS = torch.cat(positions)[:count] if len(positions) == len(grids) else None
+    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS, positions_BS=positions_RS)
 
 
 def carried(grid: Grid, places: Places, rows: list[int], hosts: Grid) -> Grid:
@@ -232,4 +254,4 @@ def carried(grid: Grid, places: Places, rows: list[int], hosts: Grid) -> Grid:
         tokens_RS[i, columns] = grid.tokens_BS[row, columns]
         wanted = grid.targets_BS[row, columns]
         targets_RS[i, columns] = torch.where(targets_RS[i, columns] == IGNORED, IGNORED, wanted)
-    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS)
+    return Grid(tokens_BS=tokens_RS, targets_BS=targets_RS, positions_BS=hosts.positions_BS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -28,7 +28,7 @@ from stabcli.replay.state import LEVEL_TOLERANCE
 from stabcli.replay.stored import Stored
 from stabcli.replay.texts import Texts, beside
 from stabcli.replay.verdict import Kind, Verdict
-from stabcli.replay.window import StepDamage, damages, guilty
+from stabcli.replay.window import Window, damages, judged
 
 ANOTHER_VOCABULARY = 0.1
 """Part of a batch's IDs beyond the vocabulary from which it was made for another model: a corrupted
@@ -109,7 +109,7 @@ def run(request: Request, tell: Tell) -> dict[str, Any]:
     Raises:
         ReplayError: It cannot be replayed.
     """
-    with together(request.device) as group:
+    with together(request.device, request.shard) as group:
         tell("reading the batches")
         chosen = choose(request)
         stored = open_checkpoint(request.checkpoint)
@@ -132,6 +132,21 @@ def run(request: Request, tell: Tell) -> dict[str, Any]:
 def _loaded(request: Request, stored: Stored, group: Group) -> Loaded:
     dtype = DTYPES[request.dtype]
     return load(stored, model=request.model, dtype=dtype, device=group.loads_on)
+
+
+def _wide(
+    request: Request, stored: Stored, made: memory.Plan, group: Group
+) -> Callable[[], Probe | None]:
+    """What loads a spread model once more, in float32 and spread alike, where there is room for it."""
+
+    def once_more() -> Probe | None:
+        wide = made.float32(group.world)
+        if not group.agreed(wide < memory.SPARE * memory.free(group.device)):
+            return None
+        model = group.spread(_loaded(request, stored, group).model.float().eval())
+        return group.probe(model, 1)
+
+    return once_more
 
 
 def _texts(request: Request) -> tuple[Texts, tuple[str, ...]]:
@@ -157,6 +172,7 @@ def _replayed(
         why_no_adam = "only the embedding's state: there is no room for all of it"
     elif moments:
         adam = adam_of(loaded.model, moments, loaded.stored.optimizer())
+    group = group.decided(request.shard, loaded.model, chosen.flagged[0].batch.sequences)
     model = group.spread(loaded.model)
     probe = group.probe(model, made.micro_rows)
     vocabulary(probe, chosen, texts)
@@ -170,6 +186,7 @@ def _replayed(
         tell(f"measuring {len(controls)} control batches")
         calibration = calibrate(probe, controls, chosen.flagged[0].batch.sequences)
         level = _level(chosen, calibration)
+    wide = _wide(request, loaded.stored, made, group)
     settings = Settings(micro_rows=made.micro_rows)
     cases = []
     for recorded in chosen.flagged:
@@ -177,6 +194,7 @@ def _replayed(
         tell(f"replaying the batch{at}")
         context = _context(chosen, recorded, loaded, older, texts, correlation)
         passes = group.probe(model, made.micro_rows)
+        passes.wide = wide
         verdict = replay(
             model, recorded.batch, controls, context=context, settings=settings,
             older=None if older is None else older.model, second_moment_VD=moment_VD,
@@ -185,10 +203,10 @@ def _replayed(
         verdict = _weighed(verdict, level, older, request)
         moved = _moved(probe, recorded, adam) if verdict.unit or verdict.kind == "hard-data" else []
         cases.append(account.case(recorded, verdict, texts if request.text else None, moved))
-    steps = _window(probe, chosen, controls, adam, tell)
+    window = _window(probe, chosen, calibration, adam, tell)
     return account.document(
         request=request, loaded=loaded, plan=made, chosen=chosen, calibration=calibration,
-        level=level, correlation=correlation, cases=cases, steps=steps,
+        level=level, correlation=correlation, cases=cases, window=window,
         no_adam=why_no_adam, vocabulary=probe.rows_V,
     )  # fmt: skip
 
@@ -310,13 +328,15 @@ def _moved(
 def _window(
     probe: Probe,
     chosen: Chosen,
-    controls: Sequence[Batch],
+    calibration: Calibration | None,
     adam: torch.optim.AdamW | None,
     tell: Tell,
-) -> tuple[list[StepDamage], int | None]:
+) -> Window:
     """Which of several steps did the damage; needs the optimizer, and at least three steps."""
-    if adam is None or len(chosen.flagged) < 3:
-        return [], None
+    if adam is None or calibration is None or len(chosen.flagged) < 3:
+        return Window()
     tell(f"taking {len(chosen.flagged)} steps one by one")
-    found = damages(probe, [r.batch for r in chosen.flagged], controls, adam)
-    return found, guilty(found)
+    controls = [r.batch for r in chosen.controls]
+    batches = [r.batch for r in chosen.flagged]
+    found = damages(probe, batches, controls, adam, clip=chosen.log.grad_clip)
+    return judged(found, calibration)

@@ -117,9 +117,13 @@ def _padded(grid: Grid, extra: int) -> Grid:
     if not extra:
         return grid
     tokens_ES = grid.tokens_BS[:1].expand(extra, -1)
-    mask_BS = grid.mask_BS
     return Grid(
         tokens_BS=torch.cat([grid.tokens_BS, tokens_ES]),
         targets_BS=torch.cat([grid.targets_BS, torch.full_like(tokens_ES, IGNORED)]),
-        mask_BS=None if mask_BS is None else torch.cat([mask_BS, mask_BS[:1].expand(extra, -1)]),
+        mask_BS=_more(grid.mask_BS, extra),
+        positions_BS=_more(grid.positions_BS, extra),
     )
+
+
+def _more(value_BS: Tensor | None, extra: int) -> Tensor | None:
+    return None if value_BS is None else torch.cat([value_BS, value_BS[:1].expand(extra, -1)])

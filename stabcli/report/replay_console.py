@@ -109,8 +109,13 @@ def _steps(steps: Sequence[Any]) -> list[tuple[str, str]]:
     rows = []
     for i, s in enumerate(steps):
         mark = "  <- did the damage" if s["guilty"] else ""
+        if s["out_of_band"] and not any(each["guilty"] for each in steps):
+            mark = "  <- stands out, its damage does not"
         rows.append(
             ("damage" if not i else "", (f"step {s['step']}: loss of clean batches"
-             f" {_replay.real(s['damage']) or 0.0:+.4f} nats{mark}"))
+             f" {_replay.real(s['damage']) or 0.0:+.4f} nats,"
+             f" in the end {_replay.real(s['lasting_damage']) or 0.0:+.4f}{mark}"))
         )  # fmt: skip
+    if steps and not any(s["guilty"] for s in steps):
+        rows.append(("", "no step did damage that can be told from what the others do"))
     return rows

@@ -1,6 +1,8 @@
 """From a planted fault to its verdict, on models trained for real."""
 
 import copy
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from stabcli.replay.batch import Batch
 from stabcli.replay.cascade import Context, Settings, replay
 from stabcli.replay.probes import Probe
 from stabcli.replay.state import bisect
-from stabcli.replay.window import damages, guilty
+from stabcli.replay.window import StepDamage, damages, judged
 from tests.replay import faults, models
 from tests.replay.small import ROWS, world
 
@@ -274,13 +276,40 @@ def test_the_step_that_did_the_damage_is_found(fault):
     moment = shared["state"][0]["exp_avg"].clone()
     found = damages(Probe(model), batches, w.references[:2], optimizer)
 
-    assert guilty(found) == 2
+    window = judged(found, w.calibration)
+    assert (window.guilty, window.odd) == (2, (2,))
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     for state in (shared, optimizer.state_dict()):
         assert torch.equal(state["state"][0]["exp_avg"], moment)
-    assert guilty([d for i, d in enumerate(found) if i != 2]) is None
-    assert guilty([]) is None
-    assert guilty(found[:2]) is None
+    assert judged([d for i, d in enumerate(found) if i != 2], w.calibration).odd == ()
+    assert judged([], w.calibration).guilty is None
+    assert judged(found[:3], w.calibration).guilty == 2
+    assert judged(found[1:3], w.calibration).guilty is None  # of one sound step there is no spread
+
+
+def step(damage=0.0, lasting=0.0, loss=3.0):
+    return StepDamage(step=0, loss=loss, grad_norm=1.0, damage=damage, lasting=lasting)
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (step(damage=0.02, loss=9.0), True),  # by the step itself
+        (step(lasting=0.02, loss=9.0), True),  # by what its momentum moves later
+        (step(damage=math.nan, lasting=math.nan, loss=math.nan), True),
+        (step(damage=0.001, lasting=0.001, loss=9.0), False),  # as the others
+        (step(damage=-0.02, lasting=-0.02, loss=9.0), False),  # it did good
+        (step(damage=0.02, lasting=0.02), False),  # its batch is usual
+    ],
+)
+def test_damage_is_told_or_not_guessed(odd, told):
+    """Only of a batch out of the band, and beyond what sound steps do by chance."""
+    sound = [step(damage=d / 1000, lasting=-d / 1000) for d in (-2, -1, 0, 0, 1, 2)]
+    band = SimpleNamespace(limit=4.0)
+    window = judged([*sound, odd], SimpleNamespace(loss=band, grad_norm=band))
+
+    assert window.guilty == (6 if told else None)
+    assert window.odd == (() if odd.loss == 3.0 else (6,))
 
 
 def test_micro_batches_come_to_the_same_verdict():

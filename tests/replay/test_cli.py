@@ -224,18 +224,23 @@ def test_sharded_checkpoint_of_the_same_model(tmp_path, capsys):
     assert found["verdicts"][0]["texts"] == {}
 
 
-def test_torchrun_gives_the_verdict_of_one_process():
-    """Weights spread over two processes: the same IDs, told once."""
+@pytest.mark.parametrize("way", ["fsdp", "tp"])
+def test_torchrun_gives_the_verdict_of_one_process(way):
+    """Weights spread over two processes, either way: the same IDs, told once. In a short number
+    format the spread model is held against float32 as well."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-               "-m", "stabcli", *SAMPLE, "--device", "cpu", "--format", "json"]  # fmt: skip
+               "-m", "stabcli", *SAMPLE, "--device", "cpu", "--format", "json",
+               "--shard", way, "--dtype", "bfloat16"]  # fmt: skip
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
+    verdict = found["verdicts"][0]
 
-    assert {c["token_id"] for c in found["verdicts"][0]["culprits"]} == set(PLANTED)
+    assert {c["token_id"] for c in verdict["culprits"]} == set(PLANTED)
+    assert verdict["numbers"]["loss_float32"] == pytest.approx(verdict["numbers"]["loss"], rel=0.02)
 
 
 BLOCKED = """

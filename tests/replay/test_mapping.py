@@ -171,6 +171,89 @@ def test_megatron_that_is_damaged(tmp_path):
     assert "shorter" in refusal(full)
 
 
+def blend(tmp_path, weights: list[float], count: int):
+    """Two data sets, and the indices that Megatron keeps of their blend: as many of each as its
+    weight wants at every point."""
+    for name, start in (("a", 100), ("b", 5000)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        megatron(
+            tmp_path / name, [list(range(start + 30 * i, start + 30 * i + 30)) for i in range(3)], 6
+        )
+    which, own, taken = [], [], [0, 0]
+    for n in range(count):
+        behind = [w * max(n, 1) - t for w, t in zip(weights, taken, strict=True)]
+        part = behind.index(max(behind))
+        which.append(part)
+        own.append(taken[part])
+        taken[part] += 1
+    np.save(tmp_path / "h-BlendedDataset-train-dataset_index.npy", np.array(which, np.int16))
+    np.save(tmp_path / "h-BlendedDataset-train-dataset_sample_index.npy", np.array(own, np.int64))
+    indices = "+".join(f"{tmp_path}/{n}/h-GPTDataset-train" for n in ("a", "b"))
+    return f"{tmp_path}/a/x+{tmp_path}/b/x,length=6,batch=1,indices={indices}", which, own
+
+
+def test_megatron_blend(tmp_path):
+    """Samples of several data sets in turns, by the cached indices or worked out from the weights."""
+    spec, which, own = blend(tmp_path, [0.25, 0.75], 4)
+    alone = [
+        opened(f"{tmp_path}/{n}/x,length=6,batch=1,indices={tmp_path}/{n}/h-GPTDataset-train")[0]
+        for n in ("a", "b")
+    ]
+    assert which == [1, 0, 1, 1]
+    for how in (f"blend={tmp_path}/h-BlendedDataset-train", "weights=1+3"):
+        data, order = opened(f"{spec},{how}")
+        for step in (1, 2, 3, 4):
+            want = alone[which[step - 1]].batch([own[step - 1]], step)
+            got = data.batch(order(step), step)
+
+            assert got.tokens_BT.tolist() == want.tokens_BT.tolist()
+            assert got.labels_BT.tolist() == want.labels_BT.tolist()
+
+
+def test_a_wrong_blend_is_refused_by_the_losses(tmp_path):
+    """Other weights give other batches, whose losses are not those of the log."""
+    spec, *_ = blend(tmp_path, [0.5, 0.5], 6)
+    rng = np.random.default_rng(3)
+    long = [rng.integers(0, 60_000, 400).tolist() for _ in range(3)]
+    for name in ("a", "b"):
+        megatron(tmp_path / name, [[i + 1 for i in d] if name == "b" else d for d in long], 6)
+        np.save(
+            tmp_path / name / "h-GPTDataset-train-shuffle_index.npy",
+            np.random.default_rng(ord(name)).permutation(60),
+        )
+
+    def replayed(weights: str) -> list[float]:
+        data, order = opened(f"{spec},weights={weights}")
+        return [float(data.batch(order(s), s).tokens_BT.double().mean()) for s in range(1, 25)]
+
+    logged = [0.9 * v + 1 for v in replayed("2+1")]
+    assert agreement(replayed("2+1"), logged).proven
+    for wrong in ("1+2", "1+1", "5+1"):
+        with pytest.raises(ReplayError, match=r"not the samples of those steps|off by"):
+            check(agreement(replayed(wrong), logged), "x")
+
+
+def test_megatron_blend_that_does_not_fit(tmp_path):
+    """No way of blending, indices or weights for another number of data sets, foreign indices."""
+    spec, *_ = blend(tmp_path, [0.5, 0.5], 6)
+    cached = f"{spec},blend={tmp_path}/h-BlendedDataset-train"
+
+    assert "how were the 2 data sets blended" in refusal(spec)
+    for weights in ("1", "1+2+3", "1+x", "1+-1", "nan+1"):
+        assert "how were the 2" in refusal(f"{spec},weights={weights}")
+    assert "2 data sets are blended and 1 have indices" in refusal(
+        f"{tmp_path}/a/x+{tmp_path}/b/x,length=6,batch=1,weights=1+1,"
+        f"indices={tmp_path}/a/h-GPTDataset-train"
+    )
+    assert "no such file" in refusal(spec.replace("/b/x", "/c/x") + ",weights=1+1")
+    assert "the blend wants its sample 3" in refusal(f"{spec},weights=1+1", step=8)
+    np.save(tmp_path / "h-BlendedDataset-train-dataset_index.npy", np.array([7] * 6, np.int16))
+    assert "names data set 7" in refusal(cached)
+    np.save(tmp_path / "h-BlendedDataset-train-dataset_index.npy", np.array([0], np.int16))
+    assert "not the indices of a blend" in refusal(cached)
+    assert "too far to work out" in refusal(f"{spec},weights=1+1", step=5_000_000)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
