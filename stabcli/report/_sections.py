@@ -12,7 +12,8 @@ from stabcli.metrics import METRICS
 from stabcli.report import _sampling, _words
 from stabcli.rules import SEVERITIES
 from stabcli.run import Run
-from stabcli.units import percent, printable
+from stabcli.segments import changes
+from stabcli.units import number, percent, printable
 
 Rows = list[tuple[str, str]]
 """Label and text; an empty label goes on with what stands above."""
@@ -52,6 +53,8 @@ KINDS = {
 }
 """Kinds of training, or of its numbers, that not every run is, and the metrics only they have."""
 
+CHANGES = 4
+"""Planned changes that are told one by one."""
 PLANS = 2
 """Incidents whose plans are shown: all ways out of the worst, the best way out of the next."""
 
@@ -83,10 +86,25 @@ def what_was_read(run: Run) -> Rows:
     ]
     if mapped:
         rows.append(("columns", ", ".join(mapped)))
+    if told := _changes(run):
+        rows.append(("changed", told))
     rows += [("bad line", f"{line:,}: {printable(why)}") for line, why in run.bad.first[:2]]
     for index, note in enumerate(run.notes):
         rows.append(("" if index else "note", printable(note)))
     return rows
+
+
+def _changes(run: Run) -> str:
+    """Tell where the run was changed on purpose; empty where it was not."""
+    found = changes(run)
+    said = [
+        f"{_words.short(run.word(c.metric))} {number(c.before)} → {number(c.after)}"
+        f" at step {c.step:,}"
+        for c in found[:CHANGES]
+    ]
+    if len(found) > CHANGES:
+        said.append(f"{len(found) - CHANGES:,} more")
+    return "; ".join(said) + ": compared anew from there" if said else ""
 
 
 def facts(run: Run) -> Rows:
@@ -109,12 +127,12 @@ def what_to_do(d: Diagnosis, grave: list[Incident]) -> Rows:
     for i in planned[:PLANS]:
         which = f"{i.rule} at step {i.worst.first:,}: " if len(planned) > 1 else ""
         ways = plans[id(i)] if i is planned[0] else plans[id(i)][:1]
-        for number, plan in enumerate(ways):
+        for way, plan in enumerate(ways):
             redo = _words.price(plan.redo)
             text = plan.text + (f" To train again: {redo}." if redo else "")
-            label = "or" if number else "then" if rows else "to do"
-            rows.append((label, text if number else which + text))
-            if plan.why and not number and i is planned[0]:
+            label = "or" if way else "then" if rows else "to do"
+            rows.append((label, text if way else which + text))
+            if plan.why and not way and i is planned[0]:
                 rows.append(("why", plan.why))
     return rows
 

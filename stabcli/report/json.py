@@ -17,6 +17,7 @@ from stabcli.report import Outcome, Screen, report
 from stabcli.report._sampling import blind_spots, least_spike
 from stabcli.rules import SEVERITIES, Finding
 from stabcli.run import Run
+from stabcli.segments import changes
 from stabcli.verdicts import Verdict
 
 FORMAT = 1
@@ -119,6 +120,16 @@ def run_in_json(run: Run) -> dict[str, Any]:
         "log_interval": run.log_interval,
         "least_spike": least_spike(run),
         "unseen": blind_spots(run),
+        "changes": [
+            {
+                "metric": c.metric,
+                "attempt": c.attempt,
+                "step": c.step,
+                "before": c.before,
+                "after": c.after,
+            }
+            for c in changes(run)
+        ],
         "columns": dict(run.columns),
         "facts": {k: {"value": f.value, "source": f.source} for k, f in run.facts.items()},
         "attempts": [
