@@ -19,7 +19,7 @@ POSITIVE = 0.9
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
 def loss_shift(
-    run: Run, *, rise: float = 0.05, sigmas: float = 4.75, rows: int = 32, wide: int = 64
+    run: Run, *, rise: float = 0.05, sigmas: float = 5.5, rows: int = 32, wide: int = 64
 ) -> Iterator[Finding]:
     """Loss steps up to a higher level and stays there.
 
