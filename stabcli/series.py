@@ -254,24 +254,22 @@ class _Scan:
 
     def _score(self, windows: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the robust scores of ``x`` (k,) against ``windows`` (k, w)."""
-        width = windows.shape[1]
+        half = (width := windows.shape[1]) // 2
         base = _medians(windows[:, -SHORT:])
-        half = width // 2
         slope = (_medians(windows[:, half:]) - _medians(windows[:, :half])) / (width / 2)
         rest = windows - slope[:, None] * np.arange(width)
         rest = np.abs(rest - _medians(rest)[:, None])
         gaps = np.diff(np.sort(windows, axis=1), axis=1)
         quantum = np.where(gaps > 1e-9, gaps, np.inf).min(axis=1)
-        quantum = np.where(np.isfinite(quantum), quantum, 0.0)
-        spread = np.maximum(SIGMA_PER_MAD * _medians(rest), self.floor)
-        spread = np.maximum(spread, np.minimum(quantum, 0.02))
+        quantum = np.where(np.isfinite(quantum), np.minimum(quantum, 0.02), 0.0)
+        spread = np.maximum(SIGMA_PER_MAD * _medians(rest), np.maximum(quantum, self.floor))
         return np.asarray((x - base) / spread)
 
 
 def _medians(windows: np.ndarray) -> np.ndarray:
-    """Return the median of each row; numpy sorts short rows several times faster than it picks."""
-    ordered, half = np.sort(windows, axis=1), windows.shape[1] // 2
-    return np.asarray((ordered[:, half] + ordered[:, (windows.shape[1] - 1) // 2]) / 2)
+    """Return the median of each row; sorting short rows is several times faster than picking."""
+    x = np.sort(windows, axis=1)
+    return np.asarray((x[:, x.shape[1] // 2] + x[:, (x.shape[1] - 1) // 2]) / 2)
 
 
 def stretches(mask: np.ndarray, *, gap: int = 0) -> list[tuple[int, int]]:

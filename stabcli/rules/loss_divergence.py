@@ -198,8 +198,10 @@ def _at_width(
     lowest = np.minimum.accumulate(level)
     level[: wide - 1] = np.nan
     wander = max(wander, _wander(level, wide))
-    error = max(white, wander)
     with np.errstate(invalid="ignore"):
+        # Noise grows with the loss: where that was high, there was more than the usual of the run.
+        scale = np.maximum(1.0, np.abs(lowest) / max(1e-300, float(np.nanmedian(np.abs(level)))))
+        error = max(white, wander) * scale
         over = level - lowest
         sure = over > np.maximum(rise * np.abs(lowest), 2 * SURER * sigmas * error)
         # The lowest of fifty levels lies low by chance: what is less sure must be more, for longer.
