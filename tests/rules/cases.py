@@ -274,7 +274,7 @@ CASES: dict[str, Case] = {
     ),
     "olmo-skipstep": Case(change=SPIKE, first=600, last=603),
     "olmo-stability": Case(change=SPIKE, first=600, last=603),
-    "olmo2-paper": Case(change=put("loss", 1100, 1103, lambda x: 3 * x), first=1100, last=1103),
+    "olmo2-paper": Case(change=put("loss", 1050, 1053, lambda x: 3 * x), first=1050, last=1053),
     "overfitting": Case(change=put("val_loss", 601, N, ramp(601, N, 2.0)), first=600),
     "perplexity-jump": Case(
         change=put("val_loss", 601, 620, lambda x: x + 0.6), first=620, last=620
