@@ -156,8 +156,8 @@ def in_order(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda p: (p.is_symlink(), p))
 
 
-def every_file(top: Path) -> list[Path]:
-    """Return the files in a folder and below it, links followed once, hidden ones apart."""
+def everything(top: Path) -> list[Path]:
+    """Return the files and folders below a folder, links followed once, hidden ones apart."""
     found: list[Path] = []
     folders, seen = [top], {identity(top)}
     while folders:
@@ -168,6 +168,7 @@ def every_file(top: Path) -> list[Path]:
                 elif identity(path) not in seen:
                     seen.add(identity(path))
                     folders.append(path)
+                    found.append(path)
     return found
 
 

@@ -33,7 +33,7 @@ from stabcli.sources import (
     Identity,
     Source,
     archive,
-    every_file,
+    everything,
     identity,
     in_order,
     open_source,
@@ -171,7 +171,9 @@ def gather(
         found.runs += _read(source, _choose(source, format_name), options, found.failed)
         if source.is_folder and (takes := readers[format_name or ""].takes) is not None:
             known = {identity(p) for p in takes(source.path)}
-            others = (p for p in every_file(source.path) if identity(p) not in known)
+            others = (
+                p for p in everything(source.path) if not p.is_dir() and identity(p) not in known
+            )
             found.left += [LeftOut(p, f"not for --reader {format_name}") for p in others]
     return found
 
@@ -250,7 +252,7 @@ class Walk:
             depth: How many folders lie above it in this walk.
 
         Raises:
-            LogError: It cannot be listed.
+            LogError: It cannot be listed, or the reader that takes all of it finds nothing.
         """
         self.seen.add(identity(source.path))
         try:
@@ -260,9 +262,9 @@ class Walk:
         if not paths:
             self.found.left.append(LeftOut(source.path, "an empty folder"))
         before = len(self.found.runs)
-        barren = self._claimed(source, above)
+        barren, whole = self._claimed(source, above)
         self.found.configs += [str(p) for p in hydra_configs(source.path)]
-        for path in paths:
+        for path in () if whole else paths:
             try:
                 self._entry(path, prefix, depth)
             except LogError as error:
@@ -270,21 +272,29 @@ class Walk:
             except OSError as error:  # it was there a moment ago, or may not be looked at
                 why = f"{path}: cannot be read: {error.strerror or error}: check its permissions"
                 self.found.failed.append(LogError(why))
+        if depth == 0 and whole and barren and len(self.found.runs) == before:
+            raise barren[0]
         if len(self.found.runs) > before:
             reasons = (str(error).partition(": ")[2] for error in barren)
             self.found.left += [LeftOut(source.path, why) for why in reasons]
         else:
             self.found.failed += barren
 
-    def _claimed(self, source: Source, above: str) -> list[LogError]:
-        """Let the readers that know the folder read what is theirs; return their complaints."""
+    def _claimed(self, source: Source, above: str) -> tuple[list[LogError], bool]:
+        """Let the readers that know the folder read what is theirs.
+
+        Returns:
+            Their complaints, and whether one of them takes all that is in it.
+        """
         barren: list[LogError] = []
+        whole = False
         for one in (r for r in readers if _knows(r, source)):
-            paths = one.takes(source.path) if one.takes else every_file(source.path)
+            paths = one.takes(source.path) if one.takes else everything(source.path)
             theirs = {identity(p) for p in paths if p.exists()}
             if theirs & self.seen:
                 continue  # read from a folder above
             self.seen |= theirs
+            whole = whole or one.takes is None
             self.files += len(theirs)
             try:
                 runs = _read(source, one, self.options, self.found.failed)
@@ -292,16 +302,14 @@ class Walk:
                 barren.append(error)
             else:
                 self.found.runs += named(runs, above)
-        return barren
+        return barren, whole
 
     def _entry(self, path: Path, prefix: str, depth: int) -> None:
         left = self.found.left
         if path.is_symlink() and not path.exists():
             left.append(LeftOut(path, "a link to nothing"))
             return
-        if identity(path) in self.seen:
-            if path.is_symlink():
-                left.append(LeftOut(path, "links to what was read"))
+        if identity(path) in self.seen:  # taken by a reader, or a link to what was read
             return
         if path.is_dir():
             if depth >= DEEPEST:
