@@ -42,7 +42,7 @@ _TRIES = 16
 """Stretches after which it is judged whether looking for them pays."""
 _BLOCK = 1 << 19
 """Bytes compared at once."""
-_GATHER = 1 << 26
+_GATHER = 1 << 20
 """Bytes of records of one length gathered at once."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -22,6 +22,8 @@ FRAME = 16
 
 _TRIES = 1000
 """Periods tried."""
+_LATEST = 16
+"""Records by which most of them are ruled out before all are compared."""
 
 _length = struct.Struct("<Q").unpack_from
 
@@ -45,15 +47,12 @@ def header_fits(header: Bytes) -> bool:
 def walk(data: Bytes, at: int, most: int) -> tuple[Integers, Integers, int]:
     """Return offsets and lengths of up to ``most`` sound records, and where they end."""
     offsets: list[int] = []
-    lengths: list[int] = []
-    view = data.data
+    append, view = offsets.append, data.data
     last = len(data) - FRAME
-    while len(offsets) < most and at <= last:
-        length = _length(view, at)[0]
-        if length > last - at:
+    for _ in range(most):
+        if at > last or (length := _length(view, at)[0]) > last - at:
             break
-        offsets.append(at)
-        lengths.append(length)
+        append(at)
         at += length + FRAME
     starts = np.array(offsets, np.int64)
     if not len(starts):
@@ -61,7 +60,7 @@ def walk(data: Bytes, at: int, most: int) -> tuple[Integers, Integers, int]:
     headers = sliding_window_view(data, HEADER)[starts]
     wanted = checksum.unmask(np.ascontiguousarray(headers[:, 8:]).view("<u4").ravel())
     wrong = np.flatnonzero(checksum.of_rows(headers[:, :8]) != wanted)
-    sizes = np.array(lengths, np.int64)
+    sizes = np.diff(starts, append=at) - FRAME
     if len(wrong):
         return starts[: wrong[0]], sizes[: wrong[0]], int(starts[wrong[0]])
     return starts, sizes, at
@@ -97,7 +96,9 @@ def cycle(lengths: Integers, *, loose: bool) -> tuple[int, int] | None:
     if count < 64:
         return None
     back = count - 1 - np.flatnonzero(lengths[:-1] == lengths[-1])[::-1]
-    back = back[back <= count // 2][:_TRIES].tolist()
+    back = back[back <= count // 2][:_TRIES]
+    latest = count - 1 - np.arange(_LATEST)
+    back = back[(lengths[latest - back[:, None]] == lengths[latest]).all(axis=1)].tolist()
     for strict in (True, False) if loose else (True,):
         for period in back:
             proof = count // 2 if strict else max(3 * period, 64)
