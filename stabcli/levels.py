@@ -126,14 +126,17 @@ def falls(
     if best:
         level = np.fmax.accumulate(level)
     fall = level - ahead
+    with np.errstate(invalid="ignore"):
+        if not (fall >= depth).any():
+            return []
     known = fall[np.isfinite(fall)]
-    if not len(known):
-        return []
     rises = -known[known <= 0]
     wander = SIGMA_PER_MAD * float(np.median(rises)) if len(rises) >= rows else 0.0
     limit = max(depth, sigmas * max(wander, median_error(noise(joined), rows, before)))
     with np.errstate(invalid="ignore"):
         candidates = np.flatnonzero(fall >= limit)
+    if not len(candidates):
+        return []
     smooth = centred(joined, max(3, rows // 2))
     found: list[Fall] = []
     i = start

@@ -73,9 +73,9 @@ class Signal:
 def signals(run: Run, metric: str, *, history: int = WINDOW) -> list[Signal]:
     """Return ``metric`` attempt by attempt, each with up to ``history`` values it inherits."""
     rows = np.flatnonzero(run.logged(metric))
-    values = run.array(metric)[rows]
-    steps = run.frame["step"].to_numpy()[rows]
-    attempts = run.frame["attempt"].to_numpy()[rows]
+    there = rows if len(rows) < run.frame.height else slice(None)  # a copy of everything costs
+    values = run.array(metric)[there]
+    steps, attempts = (run.frame[key].to_numpy()[there] for key in ("step", "attempt"))
     edges = np.flatnonzero(np.diff(attempts)) + 1
     starts = [0, *edges.tolist()]
     stops = [*edges.tolist(), len(rows)]

@@ -84,9 +84,9 @@ def perplexity_rise(
 def best_of_three(nats: np.ndarray) -> np.ndarray:
     """Return for each evaluation the mean of the three lowest before it; NaN for the first three."""
     best = np.full(len(nats), np.nan)
-    three = sorted(nats[:3].tolist())
-    for i, x in enumerate(nats[3:].tolist(), start=3):
-        best[i] = sum(three) / 3
-        if x < three[2]:
-            three = sorted([*three[:2], x])
+    lows, rest = [], nats
+    for _ in range(3):
+        lows.append(np.minimum.accumulate(rest))
+        rest = np.maximum(rest[1:], lows[-1][:-1])  # what each value left to the next lowest
+    best[3:] = (lows[0][2:-1] + lows[1][1:-1] + lows[2][:-1]) / 3
     return best
