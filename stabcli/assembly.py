@@ -22,7 +22,7 @@ from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
 from stabcli.sources import Source
-from stabcli.stepping import steps_of_epochs, whole_steps
+from stabcli.stepping import moving_steps, steps_of_epochs, whole_steps
 
 LINE: Final = "@line"
 """Reserved column of a reading: line or record number in the source, from 1 (Int64)."""
@@ -94,6 +94,7 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
             f"{source.shown}: no step in the log: say which column counts steps with"
             f" --map step=NAME (columns: {shown or 'none'})"
         )
+    frame = frame.with_columns(moving_steps(frame["step"], notes))
     without = frame["step"].null_count()
     if without:
         frame = frame.filter(pl.col("step").is_not_null())

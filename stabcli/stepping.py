@@ -6,6 +6,8 @@ import polars as pl
 
 FRACTIONAL = 0.05
 """Share of the steps that must lie between whole numbers for all to be fractions of something."""
+STUCK = 32
+"""Rows from which a step that never moves counts nothing: an evaluation shares one, not so many."""
 _EXACT = 1e-6
 
 
@@ -65,6 +67,24 @@ def steps_of_epochs(epochs: pl.Series, name: str, notes: list[str]) -> pl.Series
         f" as steps 1 to {different:,}; {how}"
     )
     return usable.rank("dense").cast(pl.Int64)
+
+
+def moving_steps(steps: pl.Series, notes: list[str]) -> pl.Series:
+    """Return the steps; where all rows of a log name one and the same, the number of each row.
+
+    Loops that forget to count log everything at one step: taken at their word they have one row.
+
+    Args:
+        steps: Int64, null where a row has none.
+        notes: Receives what was decided.
+    """
+    if steps.count() < STUCK or steps.drop_nulls().n_unique() > 1:
+        return steps
+    notes.append(
+        f"all {steps.count():,} rows say that they are step {steps.drop_nulls()[0]:,}:"
+        " they were counted instead, from 1, as they come; --map step=NAME takes another column"
+    )
+    return steps.is_not_null().cum_sum().cast(pl.Int64).set(steps.is_null(), None)
 
 
 def _finite(values: pl.Series) -> pl.Series:

@@ -121,3 +121,21 @@ def test_prose_and_batches_without_steps_are_no_epochs(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UnknownFormat):
         read_runs([str(path)])
+
+
+def test_a_step_that_never_moves_is_no_step(tmp_path):
+    """Every row is kept, in its order, and a leap among them is found where it was."""
+    rows = [{"step": 1, "loss": 2 - i / 999 + (5 if i == 150 else 0)} for i in range(200)]
+    run = run_of(tmp_path, rows)
+
+    assert run.frame["step"].to_list() == list(range(1, 201))
+    assert run.frame["loss"].to_list() == [row["loss"] for row in rows]
+    assert said(run, "all 200 rows say that they are step 1: they were counted instead")
+
+
+def test_a_few_rows_may_share_the_only_step(tmp_path):
+    """A training row, an evaluation and a summary of a run of one step are one row."""
+    run = run_of(tmp_path, [{"step": 1, "loss": 2.0}, {"step": 1, "val_loss": 2.1}])
+
+    assert run.frame["step"].to_list() == [1]
+    assert not said(run, "counted instead")
