@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +20,16 @@ from stabcli.trackers.values import WIDEST_STEP, Faults, counted, number, second
 
 _MARK = ":::MLLOG"
 _LENGTH = "max_sequence_length"
+SHOWN = 4
+"""Kinds of events without a row that are named."""
 _EPOCHS = 1000
 """Places below are epochs."""
 _LONGEST = 1 << 20
 """Bytes of a line."""
 _COUNTERS = ("step_num", "step", "samples_count", "epoch_num")
 """What metadata call the place in the training."""
+_LINENO = "lineno"
+"""Line of the program that logged, in all metadata."""
 _NAMES = {
     "loss": ("train_loss", "reduced_train_loss"),
     "step_seconds": ("train_step_time", "train_step_timing"),
@@ -98,6 +103,7 @@ def mlperf(source: Source) -> Iterator[Reading]:
     if benchmark.startswith(_LANGUAGE) and "eval_accuracy" in points.keys:
         names["val_loss"] = "eval_accuracy"
         notes.append(f"eval_accuracy of {benchmark} is the loss on held-out data")
+    notes += _left_out(found, points.keys)
     notes.append(_ending(found))
     yield Reading(
         name=source.name,
@@ -118,6 +124,10 @@ class _Found:
     )
     """Line, time, values by name and places by counter of each event."""
     settings: dict[str, Any] = field(default_factory=dict)
+    set_by: Counter[str] = field(default_factory=Counter)
+    """Events that gave settings, by key."""
+    others: Counter[str] = field(default_factory=Counter)
+    """Events of other kinds, by key."""
     faults: Faults = field(default_factory=Faults)
     status: str = ""
     stopped: bool = False
@@ -133,6 +143,8 @@ def _read(source: Source) -> _Found:
         while data := file.readline(_LONGEST):
             line += 1
             if _MARK.encode() not in data:
+                if b'"event_type"' in data:
+                    found.faults.add(line, f"an event without {_MARK}")
                 continue
             _, *rest = data.decode("utf-8", "replace").split(_MARK)
             for said in rest:
@@ -154,6 +166,7 @@ def _take(found: _Found, event: Mapping[str, Any], line: int) -> None:
     if key == "run_stop":
         found.stopped, found.status = True, text(about.get("status") or "")
     if event.get("event_type") != "POINT_IN_TIME" or not isinstance(key, str):
+        found.others[text(key or "no key")] += 1
         return
     tracked = value if isinstance(value, dict) else {key: value}
     places = {
@@ -169,11 +182,16 @@ def _take(found: _Found, event: Mapping[str, Any], line: int) -> None:
         if not isinstance(said, bool) and (told := number(said)) is not None and name != "epoch_num"
     }
     if places and values:
-        if "lr" in about and (rate := number(about["lr"])) is not None:
-            values["lr"] = rate
+        for name, said in about.items():  # the learning rate stands here, beside the loss
+            beside = name not in _COUNTERS and name != _LINENO and not isinstance(said, bool)
+            if beside and isinstance(said, int | float) and (told := number(said)) is not None:
+                values.setdefault(text(name), told)
         found.values.append((line, seconds(event.get("time_ms")), values, places))
     elif not isinstance(value, dict) and value is not None:
         found.settings.setdefault(key, value)
+        found.set_by[key] += 1
+    else:
+        found.others[text(key)] += 1
 
 
 def _facts(found: _Found) -> dict[str, Fact]:
@@ -224,6 +242,20 @@ def _placed(found: _Found, notes: list[str]) -> list[int | None]:
     if high >= _EPOCHS:
         notes.append(f"steps are counted in samples or tokens, as the benchmark logs them ({main})")
     return counted(made, notes)
+
+
+def _left_out(found: _Found, tracked: Container[str]) -> list[str]:
+    """Tell of events that stand in no row, those of tracked values that lost their place too."""
+    for key in [k for k in found.settings if k in tracked]:
+        found.others[text(key)] += found.set_by[key]
+        del found.settings[key]
+    if not found.others:
+        return []
+    names = ", ".join(key for key, _ in found.others.most_common(SHOWN))
+    more = f" and {len(found.others) - SHOWN:,} more kinds" if len(found.others) > SHOWN else ""
+    return [
+        f"{found.others.total():,} events without a number and a place stand in no row: {names}{more}"
+    ]
 
 
 def _ending(found: _Found) -> str:

@@ -34,6 +34,7 @@ def test_places_become_steps(tmp_path, batch, what):
     assert run.notes[0].startswith(f"places are counted in {what}")
     assert run.notes[1:] == (
         "eval_accuracy of gpt3 is the loss on held-out data",
+        "2 events without a number and a place stand in no row: run_start, run_stop",
         "gpt3: run_stop says success",
     )
     facts = {k: f.value for k, f in run.facts.items()}
@@ -160,6 +161,22 @@ def test_what_mlperf_itself_wrote_is_what_was_logged():
         assert run.frame.select("step", metric).drop_nulls().equals(part.drop_nulls()), metric
 
 
+def test_events_that_lost_their_name_or_place_are_told(tmp_path):
+    """A damaged key of the metadata, and a damaged mark: neither value goes without a word."""
+    whole = mlperf_log()
+    at = [i for i, line in enumerate(whole.splitlines()) if '"train_loss"' in line]
+    lines = whole.splitlines()
+    lines[at[3]] = lines[at[3]].replace('"metadata"', '"metbdata"')
+    lines[at[4]] = lines[at[4]].replace(":::MLLOG", ":::NLLOG")
+    run = the_run(log(tmp_path, "\n".join(lines)))
+
+    assert any(
+        "3 events without a number and a place" in n and "train_loss" in n for n in run.notes
+    )
+    assert run.bad.count == 1
+    assert "an event without :::MLLOG" in run.bad.first[0][1]
+
+
 def test_a_real_result(shared_data):
     """288 places of 4,194,304 tokens each, of 2,048 sequences of 2,048."""
     path = (
@@ -170,4 +187,5 @@ def test_a_real_result(shared_data):
 
     assert (run.frame.height, run.frame["step"].max()) == (288, 288)
     assert run.frame["val_loss"].count() == 24
-    assert run.notes[2] == "gpt3, NVIDIA, 64xNVIDIA DGX H100: run_stop says success"
+    assert run.notes[2].startswith("613 events without a number and a place stand in no row: init_")
+    assert run.notes[3] == "gpt3, NVIDIA, 64xNVIDIA DGX H100: run_stop says success"
