@@ -26,6 +26,8 @@ WITHIN = 768
 EXTREME = 20.0
 """Standard deviations from which a row is no noise, whatever other rows say: in a run of even
 batches with a few bad ones among them those would make each other usual."""
+_LEAST = 0.005
+"""Standard deviation below which rounding is no longer told from noise."""
 FEWEST = 64
 """Rows above their level without which no law is told."""
 DEGREES = np.array([2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 20.0, 50.0, 1000.0])
@@ -56,8 +58,10 @@ class Rarity:
         log = np.where(np.isfinite(log), log, 0.0)
         self.above = log - centred(log, LEVEL_ROWS)
         """Log ratio to the level, shape (n,)."""
-        unit = np.maximum(SIGMA_PER_MAD * _around(np.abs(self.above)), floor)
-        self.sigmas = self.above / unit
+        unit = SIGMA_PER_MAD * _around(np.abs(self.above))
+        self.plain = self.above / np.maximum(unit, _LEAST)
+        """The same in the run's own standard deviations, however small."""
+        self.sigmas = self.above / np.maximum(unit, floor)
         """The same in even units, those of the thousand rows around each."""
         highest = min(_HIGHEST, len(self.sigmas))
         top = np.argpartition(self.sigmas, len(self.sigmas) - highest)[::-1][:highest]

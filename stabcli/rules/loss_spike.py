@@ -39,6 +39,12 @@ APART = 2.0
 """Times the height of the highest other row of the run that is out of reach of its noise too."""
 ALONE_RISE = float(np.log(1.4))
 """Log ratio to the level from which a row that the noise does not bring is a warning."""
+EVEN, EVEN_RISE = 30.0, float(np.log(1.25))
+"""Standard deviations of the run's own noise, and log ratio, that are news among other spikes, too.
+
+In a run whose batches differ by half a percent a few rows 1.3 to 1.4 times the level make the tail
+of its noise look heavy, and each other usual; no one who looks at the curve takes them for noise.
+"""
 ALONE = 0.88
 """Share of the deviations of a notice from which that is asked, in those of a thousand rows."""
 
@@ -74,7 +80,8 @@ def loss_spike(
     fitted to how far the rows around lie above their level, expects more than 0.03 such rows in
     the whole run (up to one in short runs from 2.7 times the level on), unless it is twice as high as any
     other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
-    not bring is a warning, whatever the 64 rows before it say. A
+    not bring is a warning, whatever the 64 rows before it say. So is one 1.25 times the level that
+    stands 30 standard deviations out of a run of very even batches, whatever other rows do. A
     leap that ends below 5 % of the loss that the log began with is a notice.
 
     ## Why it matters
@@ -163,6 +170,9 @@ def loss_spike(
                     severity, tags = "notice", ("uneven-batches",)
                 elif severity == "notice" and rarity.above[first : last + 1].max() >= ALONE_RISE:
                     severity, tags = "warning", ()
+            even = (rarity.plain[inside] >= EVEN) & (rarity.above[inside] >= EVEN_RISE)
+            if severity == "notice" and even.any() and np.log(ratio[peak]) >= EVEN_RISE:
+                severity, tags = "warning", ()
             if top < notice and severity == "notice":
                 continue
             if bumps.only_short(first, last) and ratio[peak] < HIGH_RATIO:

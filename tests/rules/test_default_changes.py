@@ -66,3 +66,25 @@ def test_tr8_restart_discards_1010_steps_and_keeps_what_happened_in_them():
     (discarded,) = [f for f in found if f.rule == "discarded-steps"]
     assert discarded.value == 1010
     assert [(f.attempt, f.first) for f in found if f.rule == "loss-spike"] == [(0, 7010)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_spikes_of_an_even_run_do_not_make_each_other_usual(seed):
+    """Batches half a percent apart, and leaps of all sizes: those of 1.28 and 1.38 are told."""
+    random = np.random.default_rng(seed)
+    loss = 2.4 * np.exp(random.normal(0, 0.005, 4000))
+    sizes = [*np.geomspace(1.03, 1.22, 40), 1.28, 1.38]
+    at = 100 + 90 * random.permutation(len(sizes))
+    loss[at] *= sizes
+    told = {f.first for f in grave(make_run(loss=loss), "loss-spike")}
+
+    assert {at[-2] + 1, at[-1] + 1} <= told
+    assert not told & set(at[:20] + 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_heavy_tails_of_small_noise_are_no_spikes(seed):
+    """The quiet twin: as even, but with the tails of Student's t, which reach 1.1 times the level."""
+    random = np.random.default_rng(seed)
+    loss = 2.4 * np.exp(0.005 * random.standard_t(3, 4000))
+    assert grave(make_run(loss=loss), "loss-spike") == []
