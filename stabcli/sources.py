@@ -98,8 +98,12 @@ def archive(head: bytes) -> str | None:
     return None
 
 
-def open_source(shown: str | Path) -> Source:
+def open_source(shown: str | Path, *, pipes: bool = True) -> Source:
     """Make a source of a path, or of standard input for ``-``.
+
+    Args:
+        shown: The path.
+        pipes: Whether a pipe is read to its end. One that nobody named may never come to it.
 
     Raises:
         LogError: It does not exist, cannot be read, is empty, or is packed and broken from the
@@ -112,7 +116,7 @@ def open_source(shown: str | Path) -> Source:
     try:
         if path.is_dir():
             return Source(shown=shown, path=path, head=b"")
-        if path.is_fifo():
+        if pipes and path.is_fifo():
             return _piped(shown, path)
         if path.exists() and not path.is_file():
             raise LogError(f"{shown}: neither a file nor a folder: give a log file or -")

@@ -121,6 +121,13 @@ def test_a_named_pipe_is_read_to_its_end(tmp_path):
         assert (source.shown, source.path.read_bytes()) == (str(pipe), TEXT)
 
 
+def test_a_pipe_that_nobody_named_is_not_waited_for(tmp_path):
+    """What a walk comes upon may never end: there it is refused instead of read."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(LogError, match="neither a file nor a folder"):
+        open_source(tmp_path / "pipe", pipes=False)
+
+
 def test_an_empty_pipe_says_so(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -47,6 +47,8 @@ MOST_FILES = 20_000
 """Files of one folder, and all below it, that are looked into."""
 DEEPEST = 32
 """Folders within folders that are looked into."""
+_KERNELS = ("/dev", "/proc", "/sys")
+"""Folders of no files; what looks like one there may block, or change while it is looked at."""
 _CODE = frozenset(
     [
         ".py",
@@ -312,6 +314,9 @@ class Walk:
         if identity(path) in self.seen:  # taken by a reader, or a link to what was read
             return
         if path.is_dir():
+            if str(path.resolve()) in _KERNELS:
+                left.append(LeftOut(path, "no files: what the kernel shows of itself"))
+                return
             if depth >= DEEPEST:
                 raise LogError(f"{path}: {DEEPEST} folders deep: give this folder by itself")
             self.folder(open_source(path), prefix, f"{prefix}{path.name}/", depth + 1)
@@ -334,7 +339,7 @@ class Walk:
         if path.stat().st_size == 0:
             left.append(LeftOut(path, "empty"))
             return
-        source = open_source(path)
+        source = open_source(path, pipes=False)
         if is_configuration(source):
             self.found.configs.append(source.shown)
             return

@@ -73,7 +73,7 @@ def _parts(folder: Path) -> list[Path]:
     if not names or not all(p.suffix == ".parquet" and p.is_file() for p in names):
         return []
     try:
-        if not all(parquet_kind(open_source(path)) == "neptune" for path in names):
+        if not all(parquet_kind(open_source(path, pipes=False)) == "neptune" for path in names):
             return []
     except LogError:
         return []

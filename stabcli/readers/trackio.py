@@ -58,7 +58,7 @@ def _projects(folder: Path) -> list[Source]:
         for path in sorted(folder.iterdir()):
             if path.name.startswith(".") or _BESIDE.fullmatch(path.name):
                 continue
-            source = open_source(path)
+            source = open_source(path, pipes=False)
             if source.is_folder or not _is_project(source):
                 return []
             found.setdefault(path.stem, source)  # a database goes before the parquet made of it

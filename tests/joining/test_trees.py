@@ -139,6 +139,18 @@ def test_links_empty_files_and_pipes_are_named_not_waited_for(tmp_path):
     ]
 
 
+def test_what_the_kernel_shows_of_itself_is_not_walked(tmp_path):
+    """Its files may block for ever, or change from a file to a pipe while they are looked at."""
+    jsonl(tmp_path / "metrics.jsonl", truth(range(50)))
+    for name in ("proc", "sys", "dev"):
+        os.symlink(f"/{name}", tmp_path / name)
+    runs, unread = read_runs([str(tmp_path)])
+
+    assert [run.name for run in runs] == ["metrics.jsonl"]
+    why = "no files: what the kernel shows of itself"
+    assert left_out(unread) == [f"{tmp_path}: {why}, left out: dev, proc, sys"]
+
+
 def test_an_unreadable_file_is_a_failure_and_costs_only_itself(tmp_path, monkeypatch):
     """What cannot be read may hold anything: it is no file left out."""
     jsonl(tmp_path / "a.jsonl", truth(range(50)))
