@@ -12,6 +12,8 @@ from stabcli.run import Attempt
 PART = "@part"
 """Column of a reading that rises where the reader knows that the run was started anew."""
 
+MOST_RESTARTS, FEWEST_ROWS = 64, 20
+"""More restarts than this, fewer rows than this apart on the mean, are rows in no order."""
 _CLOCKS = ("step", "wall_time", "epoch", "elapsed_seconds")
 
 
@@ -45,7 +47,14 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         for before, row in sorted(back, key=lambda span: span[1]):
             if not any(before < start <= row for start in begun[-2:] + starts):
                 begun.append(row)
-        starts = sorted(set(begun))
+        restarts = len(begun) - len(starts)
+        if restarts > MOST_RESTARTS and restarts * FEWEST_ROWS > frame.height:
+            notes.append(
+                f"steps go back {restarts:,} times, too often for restarts: the rows were written"
+                " out of order, and put in order"
+            )
+        else:
+            starts = sorted(set(begun))
     attempt = np.zeros(frame.height, np.int32)
     attempt[starts] = 1
     if disordered:

@@ -157,6 +157,25 @@ def test_rows_out_of_order_are_put_in_order():
     assert any("out of order" in n for n in run.notes)
 
 
+def test_rows_in_no_order_are_no_thousand_restarts():
+    """Many writers, or a sort by something else: rows are put in order, and a note says so."""
+    steps = [i * 1237 % 3000 for i in range(3000)]
+    run = made({"step": steps, "loss": [3 - s / 2000 for s in steps]})
+
+    assert len(run.attempts) == 1
+    assert run.frame["step"].to_list() == list(range(3000))
+    assert run.frame["loss"].to_list() == [3 - s / 2000 for s in range(3000)]
+    assert any("times, too often for restarts" in note for note in run.notes)
+
+
+def test_many_restarts_of_some_length_stay_restarts():
+    """A run that crashes every fifty steps and goes back ten is restarted, eighty times."""
+    steps = [s for k in range(80) for s in range(40 * k, 40 * k + 50)]
+    run = made({"step": steps, "loss": [3 - s / 9000 for s in steps]})
+
+    assert len(run.attempts) == 80
+
+
 def test_rows_of_one_step_become_one():
     """The train row and the evaluation row of a step are one row; the last value of a field wins."""
     run = made(

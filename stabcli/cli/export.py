@@ -34,6 +34,9 @@ def export(
         complain(line)
     if not found.runs:
         return CANNOT_JUDGE
+    read_from = [Path(f) for run in found.runs for f in run.files]
+    if output.exists() and any(f.exists() and f.samefile(output) for f in read_from):
+        raise SettingError(f"{output}: the log itself: give another file to write to")
     from stabcli.report.table import write_table
 
     write_table([*found.runs], output)

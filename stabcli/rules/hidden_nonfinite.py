@@ -10,16 +10,24 @@ from stabcli.rules import Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, signals, stretches
 
+COMPANIONS = ("grad_norm", "learning_rate")
+"""What is logged in the rows in which a loss is."""
+BESIDE = 0.9
+"""Share of those rows that held a loss before."""
+
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0", judges=False)
-def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Finding]:
+def hidden_nonfinite(
+    run: Run, *, zeros: int = 3, join: int = 10, gone: int = 32
+) -> Iterator[Finding]:
     """The trainer hid a NaN loss: it logged exactly 0, or no loss at all.
 
     ## What it finds
     Rows where the loss is exactly 0, or missing though it is logged beside every other gradient
     norm, while the gradient norm is not finite: critical. And ``zeros`` or more losses in a row
     of exactly 0 without a gradient norm to tell why: an error. Losses of reinforcement learning,
-    which really are 0, are not looked at.
+    which really are 0, are not looked at. An error, too, where a loss that stood beside every
+    gradient norm or learning rate is missing from the last ``gone`` rows of an attempt or more.
 
     ## Why it matters
     The run looks healthy, or even perfect, while it trains on NaN. Nobody stops it.
@@ -34,6 +42,7 @@ def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Fi
     ## Settings
     zeros: Losses of exactly 0 in a row that count without a gradient norm.
     join: Rows between two such rows that still belong to one finding.
+    gone: Rows at the end of an attempt that hold no loss.
 
     ## Example
     $ stabcli scan sample_logs/hf-trainer/hidden_nan.json --rule hidden-nonfinite --format brief
@@ -54,6 +63,32 @@ def hidden_nonfinite(run: Run, *, zeros: int = 3, join: int = 10) -> Iterator[Fi
         for first, last in stretches(zero):
             if last - first + 1 >= zeros:
                 yield _found(run, signal, first, last, "error", 0.0)
+        yield from _gone(run, signal, gone)
+
+
+def _gone(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
+    """Tell of a loss that is no longer logged while the rest goes on."""
+    mine = run.frame["attempt"].to_numpy() == signal.attempt
+    last = int(signal.rows[-1])
+    for metric in COMPANIONS:
+        if not run.has(metric):
+            continue
+        beside = np.flatnonzero(run.logged(metric) & mine)
+        after, before = beside[beside > last], beside[beside <= last]
+        if len(after) >= least and len(before) >= least:
+            there = np.isin(before, signal.rows).mean()
+            if there >= BESIDE:
+                yield finding(
+                    run,
+                    metric="loss",
+                    rows=(int(after[0]), int(after[-1])),
+                    peak=int(after[0]),
+                    severity="error",
+                    value=float("nan"),
+                    expected=float(signal.values[-1]) if np.isfinite(signal.values[-1]) else None,
+                    tags=("no-loss",),
+                )
+                return
 
 
 def _found(run: Run, signal: Signal, first: int, last: int, severity: str, value: float) -> Finding:

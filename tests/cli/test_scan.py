@@ -214,6 +214,17 @@ def test_export_never_overwrites(stabcli: Stabcli):
     assert output.read_text() != "mine"
 
 
+def test_export_never_overwrites_the_log_itself(stabcli: Stabcli):
+    """Not even with --force: what was not understood of it would be lost."""
+    log = stabcli.healthy()
+    before = (stabcli.folder / log).read_bytes()
+
+    refused = stabcli("export", log, "-o", log, "--force")
+    assert refused.status == 2
+    assert "the log itself: give another file" in refused.err
+    assert (stabcli.folder / log).read_bytes() == before
+
+
 @pytest.mark.parametrize("output", ["nowhere/out.csv", "folder.csv"])
 def test_export_to_where_it_cannot(stabcli: Stabcli, output: str):
     """A missing folder, or a folder in the file's place, is one line."""
