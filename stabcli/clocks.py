@@ -11,8 +11,8 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
+from stabcli.levels import trailing
 from stabcli.run import Run
 from stabcli.series import spread, stretches
 from stabcli.units import Seconds, duration
@@ -230,8 +230,9 @@ def _judge(
     for part in parts:
         row = ratio[part]
         if not quantum and len(row) >= SMOOTH:
-            smooth = pl.Series(row).rolling_median(SMOOTH, center=True).to_numpy()
-            over[part] |= timed[part] & (smooth > 1 + SLOW) & (row > 1)
+            smooth = trailing(row, SMOOTH)[SMOOTH - 1 :]
+            middle = slice(SMOOTH // 2, SMOOTH // 2 + len(smooth))
+            over[part][middle] |= timed[part][middle] & (smooth > 1 + SLOW) & (row[middle] > 1)
         for first, last in stretches(over[part] & (row >= STANDSTILL)):
             if last - first < LONE_ROWS:
                 stands[part][first : last + 1] = True

@@ -143,9 +143,8 @@ def row_classes(run: Run, incidents: Sequence[Incident]) -> np.ndarray:
 def _classes(run: Run, incidents: Sequence[Incident], book: Ledger) -> dict[WasteClass, Cost]:
     """Add up the classes that occur."""
     state = row_classes(run, incidents)
-    whole = np.ones(len(state))
     shares: dict[WasteClass, np.ndarray] = {
-        name: np.where(state == at, whole, 0.0) for at, name in enumerate(CLASSES)
+        name: (state == at).astype(np.float64) for at, name in enumerate(CLASSES)
     }
     skipped = shares["productive"] * _skipped(run, book)
     shares["skipped"] = skipped

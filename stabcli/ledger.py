@@ -51,7 +51,11 @@ class Ledger:
 
 
 def ledger(run: Run) -> Ledger:
-    """Draw up what each row of a run stands for."""
+    """Return what each row of a run stands for."""
+    return run.once("ledger", lambda: _drawn_up(run))
+
+
+def _drawn_up(run: Run) -> Ledger:
     notes: list[str] = []
     sources: dict[str, str] = {}
     steps = steps_of_rows(run)

@@ -118,11 +118,12 @@ def falls(
     """
     joined = np.concatenate([history, x])
     start, n = len(history), len(joined)
-    if n < 2 * rows:
+    least = before if best else rows
+    if n < 2 * rows or not _may_fall(joined, depth, rows, before, least):
         return []
     ahead = leading(joined, rows)
     level = np.full(n, np.nan)
-    level[1:] = trailing(joined, before, before if best else rows)[:-1]
+    level[1:] = trailing(joined, before, least)[:-1]
     if best:
         level = np.fmax.accumulate(level)
     fall = level - ahead
@@ -155,6 +156,29 @@ def falls(
             )
         i = max(stop, onset + 1)
     return found
+
+
+def _may_fall(x: np.ndarray, depth: float, rows: int, before: int, least: int) -> bool:
+    """Say whether a median of ``rows`` values may lie ``depth`` below one of ``before`` before it.
+
+    Proves for most runs that none does, by counting and in a fraction of the time that medians
+    take: one cannot lie above a value that fewer than half of its window exceed.
+    """
+    if len(x) <= before:
+        return True
+    tenth = len(x) // 10
+    top = float(np.partition(x, len(x) - 1 - tenth)[len(x) - 1 - tenth])
+    if 2 * _most(x > top, before) >= before:
+        return True
+    first = trailing(x[:before], before, least)  # windows that are not full yet
+    top = max(top, float(np.nanmax(first, initial=-np.inf)))
+    return 2 * _most(x <= top - depth, rows) >= rows
+
+
+def _most(mask: np.ndarray, window: int) -> int:
+    """Return the most True in any ``window`` values in a row."""
+    total = np.concatenate([[0], np.cumsum(mask, dtype=np.int32)])
+    return int((total[window:] - total[:-window]).max())
 
 
 def _first_at_least(x: np.ndarray, start: int, level: float) -> int:

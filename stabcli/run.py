@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
 from stabcli.units import Step
+
+T = TypeVar("T")
 
 KEYS = ("attempt", "step", "line", "file", "wall_time", "discarded", "hidden")
 """Columns of a frame that are not measurements."""
@@ -115,6 +118,19 @@ class Run:
     """The files it was read from, as the user would name them, the one that rows cite first."""
     troubles: tuple[Trouble, ...] = ()
     """What its text logs, and other text beside them, say of troubles."""
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what ``make`` makes, asked only once: a pass over all rows of a long run costs.
+
+        Args:
+            name: What it is; one name, one thing. A changed copy of the run begins anew.
+            make: Makes it of nothing but this run; the result is shared, and not to be changed.
+        """
+        if name not in self._known:
+            self._known[name] = make()
+        known: T = self._known[name]
+        return known
 
     def has(self, *metrics: str) -> bool:
         """Say whether every one of ``metrics`` was logged at least once."""
@@ -122,7 +138,8 @@ class Run:
 
     def array(self, metric: str) -> np.ndarray:
         """Return a measurement of every row as float64; null becomes NaN (see ``logged``)."""
-        return self.frame[metric].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        column = self.frame[metric].cast(pl.Float64)
+        return (column.fill_null(float("nan")) if column.null_count() else column).to_numpy()
 
     def logged(self, metric: str) -> np.ndarray:
         """Say for every row whether ``metric`` was logged there, NaN included."""
@@ -136,6 +153,9 @@ class Run:
     @property
     def log_interval(self) -> Step | None:
         """Median distance in steps between two logged losses; None with fewer than two rows."""
+        return self.once("log_interval", self._measured_interval)
+
+    def _measured_interval(self) -> Step | None:
         for metric in ("loss", "objective_loss", "grad_norm", None):
             frame = self.frame
             if metric is not None:

@@ -337,6 +337,10 @@ def warmup_end(run: Run, attempt: int = 0) -> Step:
     """
     if attempt > int(run.frame["attempt"][0]):
         return -1
+    return run.once("warmup_end", lambda: _warmup_end(run))
+
+
+def _warmup_end(run: Run) -> Step:
     first = int(run.frame["step"].min())  # type: ignore[arg-type]
     last = int(run.fact("total_steps") or run.frame["step"].max())  # type: ignore[arg-type]
     share = first + (last - first) // 100

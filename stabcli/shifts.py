@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stabcli.levels import SIGMA_PER_MAD, centred, noise
+from stabcli.levels import SIGMA_PER_MAD, centred, noise, trailing
 
 STRIDE = 8
 """Rows from one window to the next: fine enough for windows of 32, and eight times less work."""
@@ -88,7 +87,7 @@ def rises(x: np.ndarray, *, rows: int, least: float, sigmas: float) -> list[Shif
     rise = level[back:] - level[:-back]
     sure = median[back:] - median[:-back] >= SURE * rise
     starts = STRIDE * np.arange(back, len(level))
-    limit = np.maximum(least, sigmas * _error(x, starts, rise, rows))
+    limit = np.maximum(least, sigmas * _error(x, starts, rise, rows, (least, sigmas)))
     over = np.flatnonzero((rise >= limit) & sure)
     found: list[Shift] = []
     behind = 0
@@ -165,18 +164,33 @@ def slides(x: np.ndarray, at: np.ndarray, *, rows: int, least: float) -> list[Sh
     return sorted(found, key=lambda s: s.first)
 
 
-def _error(x: np.ndarray, starts: np.ndarray, rise: np.ndarray, rows: int) -> np.ndarray:
-    """Return the standard error of each rise: by the noise before it, and by the run's wander."""
+def _error(
+    x: np.ndarray, starts: np.ndarray, rise: np.ndarray, rows: int, asked: tuple[float, float]
+) -> np.ndarray:
+    """Return the standard error of each rise: by the noise before it, and by the run's wander.
+
+    Noise costs a rolling median, and is looked at only near rises that are large enough without,
+    by ``asked``: the least rise, and the least in standard errors.
+    """
     bend = np.abs(np.diff(x, 2))
     if not len(bend):
         return np.full(len(starts), np.inf)
-    local = pl.Series(bend).rolling_median(NOISE_ROWS, min_samples=min(16, len(bend)))
-    # The newest bend that holds no row of the window itself.
-    known = local.to_numpy()[np.clip(starts - 3, 0, len(bend) - 1)]
-    local_noise = SIGMA_PER_MAD / np.sqrt(6.0) * np.nan_to_num(known, nan=float(np.median(bend)))
     wander = float(np.median(np.abs(rise - centred(rise, 10 * rows // STRIDE + 1))))
-    by_noise = TRIMEAN_ERROR * local_noise * np.sqrt(2.0 / rows)
-    return np.asarray(np.maximum(by_noise, WANDER_SIGMAS * SIGMA_PER_MAD * wander))
+    error = np.full(len(starts), WANDER_SIGMAS * SIGMA_PER_MAD * wander)
+    least, sigmas = asked
+    large = np.flatnonzero(rise >= np.maximum(least, sigmas * error))
+    # The newest bends that hold no row of the windows themselves.
+    newest = np.clip(starts[large] - 3, 0, len(bend) - 1)
+    known = np.full(len(large), np.nan)
+    for at in range(0, len(bend), _CHUNK):
+        inside = slice(*np.searchsorted(newest, (at, at + _CHUNK)))
+        if inside.start < inside.stop:
+            begin = max(0, at - NOISE_ROWS + 1)
+            local = trailing(bend[begin : at + _CHUNK], NOISE_ROWS, min(16, len(bend)))
+            known[inside] = local[newest[inside] - begin]
+    local_noise = SIGMA_PER_MAD / np.sqrt(6.0) * np.nan_to_num(known, nan=float(np.median(bend)))
+    error[large] = np.maximum(error[large], TRIMEAN_ERROR * local_noise * np.sqrt(2.0 / rows))
+    return error
 
 
 def _turn(x: np.ndarray, about: int, reach: int, middle: float) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from stabcli import levels
 from stabcli.levels import (
     balanced_aux_loss,
     centred,
@@ -150,3 +151,25 @@ def test_lasting_joins_and_drops():
 def test_balanced_aux_loss(early, coefficient, top_k, expected):
     """The start of the run decides between the conventions that its facts allow."""
     assert balanced_aux_loss(early, coefficient, top_k) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_counting_rules_out_no_median_shows(seed, monkeypatch):
+    """The quick proof that nothing fell never hides a fall."""
+    draw = np.random.default_rng(seed)
+    n = int(draw.integers(20, 900))
+    x = wandering(n, seed, scale=float(draw.uniform(0.001, 0.05)))
+    start, length = int(draw.integers(0, n)), int(draw.integers(1, 80))
+    x[start : start + length] -= draw.uniform(0, 0.4)
+    x[: int(draw.integers(0, 12))] += draw.uniform(0, 0.4)
+    asked = {
+        "history": x[: int(draw.integers(0, 30))],
+        "depth": float(draw.uniform(0.02, 0.2)),
+        "rows": int(draw.integers(2, 40)),
+        "before": int(draw.integers(40, 200)),
+        "best": bool(draw.integers(0, 2)),
+        "sigmas": float(draw.uniform(0, 6)),
+    }
+    quick = falls(x, **asked)
+    monkeypatch.setattr(levels, "_may_fall", lambda *_: True)
+    assert quick == falls(x, **asked)

@@ -68,8 +68,10 @@ def grad_norm_run(
         if len(signal) + len(signal.inherited) <= MINIMUM:
             continue
         looked = True
-        base = _level(signal, ratio)
         unscaled = float(np.median(signal.values)) > UNSCALED
+        if not unscaled and not (signal.values > threshold).any():
+            continue
+        base = _level(signal, ratio)
         limit = np.where(base > high_base, high_ratio * base, ratio * base)
         if not unscaled:
             limit = np.maximum(limit, threshold)
