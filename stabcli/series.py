@@ -8,7 +8,7 @@ that a spike cannot raise the bar for the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -59,15 +59,8 @@ class Signal:
         """Return the signal with only the rows where ``keep``, bool of shape (n,), is true."""
         if keep.all():
             return self
-        return Signal(
-            metric=self.metric,
-            attempt=self.attempt,
-            rows=self.rows[keep],
-            steps=self.steps[keep],
-            values=self.values[keep],
-            inherited=self.inherited,
-            resumed=self.resumed,
-        )
+        kept = {name: getattr(self, name)[keep] for name in ("rows", "steps", "values")}
+        return replace(self, **kept)
 
 
 def signals(run: Run, metric: str, *, history: int = WINDOW) -> list[Signal]:
