@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from reading import clock, events, objects, tables, text, wandbfiles
+from reading import clock, events, looking, objects, tables, text, wandbfiles
 
 QUICK = 0.02
 """Share of the full size with --quick."""
@@ -60,7 +60,8 @@ def main():
         f" NumPy {np.__version__}, {given.rounds} rounds\n"
     )
     starts(given.rounds)
-    cases = [c for kind in (objects, events, wandbfiles, text, tables) for c in kind.cases(scale)]
+    kinds = (objects, events, wandbfiles, text, tables, looking)
+    cases = [c for kind in kinds for c in kind.cases(scale)]
     if given.large:
         cases.append(objects.large_case(int(4e9 * scale)))
     for case in cases:
