@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from stabcli.endings import Ending, Judge
+from stabcli.metrics import is_chosen_reward
 from stabcli.rules import SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.units import Step
@@ -99,7 +100,8 @@ def family(finding: Finding) -> str:
     """
     if not math.isfinite(finding.value):
         return "numerics"
-    return _FAMILY.get(finding.metric, "numerics")
+    unknown = "policy" if is_chosen_reward(finding.metric) else "numerics"
+    return _FAMILY.get(finding.metric, unknown)
 
 
 def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:

@@ -283,6 +283,17 @@ def is_rl(names: Iterable[str]) -> bool:
     return any(w.startswith(RL_WORDS) and not w.startswith("rewards/") for w in words)
 
 
+CHOSEN_REWARDS = ("chosen_rewards", "rewards/chosen", "chosen_reward", "implicit_reward_chosen")
+"""Last words of the column that holds the implicit reward of the preferred answers."""
+
+
+def is_chosen_reward(name: str) -> bool:
+    """Say whether a column is the implicit reward of the answers to be preferred, in training."""
+    spelt = normalise(name)
+    held_out = spelt.startswith(("eval", "val", "test"))
+    return spelt.endswith(CHOSEN_REWARDS) and not held_out
+
+
 def resolve(names: Iterable[str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:
     """Map canonical columns to the log's own names.
 

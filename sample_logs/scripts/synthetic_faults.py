@@ -318,6 +318,27 @@ def rollout():
     )
 
 
+def preferences():
+    """Chosen and rejected answers alike become unlikely at once at step 350; the accuracy stays."""
+    r = np.random.default_rng(24)
+    s = np.arange(1, 601)
+    fell = np.clip((s - 350) / 12, 0, 1) * 3.0
+    slow = 0.5 * np.log1p(s / 100)
+    chosen = -slow - fell + r.normal(0, 0.1, 600)
+    rejected = -1.5 * slow - 0.8 - fell + r.normal(0, 0.3, 600)
+    margin = chosen - rejected
+    yield config(params=7e9)
+    yield from rows(
+        s,
+        **{
+            "loss": np.log1p(np.exp(-margin)),
+            "rewards/chosen": chosen,
+            "rewards/rejected": rejected,
+            "rewards/accuracies": np.clip(0.7 + r.normal(0, 0.05, 600), 0, 1),
+        },
+    )
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -341,6 +362,7 @@ LOGS = {
     "synthetic_stuck": stuck,
     "synthetic_guards": guards,
     "synthetic_rollout": rollout,
+    "synthetic_preferences": preferences,
 }
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ KINDS = {
         "response_length",
         "response_clip_fraction",
         "dead_group_fraction",
+        "chosen_rewards",
         "rollout_corr",
         "vf_explained_var",
     },

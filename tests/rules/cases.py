@@ -62,6 +62,7 @@ def policy(n: int = N, seed: int = 6) -> Columns:
         "val_reward": every(0.1 + 0.6 * (1 - np.exp(-s / 300)) + r.normal(0, 0.004, n), 20),
         "rollout_corr/rollout_is_mean": 1 + r.normal(0, 0.02, n),
         "critic/vf_explained_var": 0.5 + r.normal(0, 0.03, n),
+        "rewards/chosen": -np.log1p(s / 300) + r.normal(0, 0.1, n),
     }
 
 
@@ -192,6 +193,9 @@ CASES: dict[str, Case] = {
     ),
     "axlearn-drop": Case(change=NORM, first=600, last=603),
     "axolotl-watchdog": Case(change=SPIKE, first=602, last=603),
+    "chosen-reward-drop": Case(
+        change=put("rewards/chosen", 600, N, lambda x: x - 3), first=600, base=policy
+    ),
     "clip-fraction-high": Case(
         change=put("clip_fraction", 600, N, lambda x: x + 0.4), first=600, base=policy
     ),

@@ -14,6 +14,7 @@ RULES = (
     "dead-groups",
     "reward-hacking",
     "reward-drop",
+    "chosen-reward-drop",
 )
 
 
@@ -32,6 +33,7 @@ def policy(n=300, seed=0, noise=1.0):
         "dead_group_fraction": np.clip(0.3 + noise * random.normal(0, 0.1, n), 0, 1),
         "response_clip_fraction": np.abs(random.normal(0.05, 0.02, n)),
         "response_length": 400 + np.linspace(0, 600, n) + noise * random.normal(0, 30, n),
+        "rewards/chosen": -gain + noise * random.normal(0, 0.1, n),
     }
 
 
@@ -255,6 +257,35 @@ def test_reward_drop_is_an_error_where_it_is_severe_and_lasts(lost, rows, severi
     columns["reward"][300 : 300 + rows] -= lost
 
     assert [f.severity for f in grave(make_run(**columns), "reward-drop")] == [severity]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("left", "told"), [([0.0, 0.1, 0.4], 1), ([0.0], 0), ([0.5, 0.5, 0.5], 0)])
+def test_reward_that_is_gone_for_a_few_rows(seed, left, told):
+    """A policy that breaks down and finds back is a warning; one bad batch, or half, is none."""
+    columns = policy(600, seed, noise=0.5)
+    columns["reward"][400 : 400 + len(left)] = 0.2 + 0.5 * np.array(left)
+
+    found = grave(make_run(**columns), "reward-drop")
+
+    assert [f.severity for f in found] == ["warning"] * told
+    assert all((f.first, f.peak) == (401, 401) for f in found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_chosen_reward_that_falls_slowly_is_silent(seed):
+    """Preferred answers become less likely in every such run; at once, they should not."""
+    random = np.random.default_rng(seed)
+    chosen = -np.log1p(np.arange(900) / 60) + random.normal(0, 0.2, 900)
+    fell = chosen - np.where(np.arange(900) < 500, 0, 3.5)
+    dip = chosen - np.where(np.arange(900) // 8 == 60, 3.5, 0)
+
+    def said(**columns):
+        return [f.first for f in grave(make_run(**columns), "chosen-reward-drop")]
+
+    assert said(**{"rewards/chosen": chosen}) == said(**{"rewards/chosen": dip}) == []
+    assert said(**{"train/chosen_rewards": fell}) == [501]
+    assert skipped(make_run(**{"eval_rewards/chosen": fell}), "chosen-reward-drop")
 
 
 @pytest.mark.parametrize("seed", range(5))
