@@ -115,6 +115,8 @@ class Run:
     """The files it was read from, as the user would name them, the one that rows cite first."""
     troubles: tuple[Trouble, ...] = ()
     """What its text logs, and other text beside them, say of troubles."""
+    searched: tuple[str, ...] = ()
+    """The text files that were searched for troubles from end to end."""
 
     def has(self, *metrics: str) -> bool:
         """Say whether every one of ``metrics`` was logged at least once."""

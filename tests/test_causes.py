@@ -10,6 +10,8 @@ from stabcli.diagnosis import diagnose
 from stabcli.run import Trouble
 from tests.rules.runs import healthy, make_run
 
+XID = "NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper"
+
 
 def causes(run):
     """Name -> standing for the first incident above notice, in order."""
@@ -105,23 +107,26 @@ def test_the_surest_comes_first_and_each_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "attempt", "told"),
+    ("kind", "text", "step", "attempt", "told"),
     [
-        ("gpu-fault", 1990, 0, True),
-        ("gpu-fault", 1500, 0, False),
-        ("gpu-fault", 2900, 0, False),
-        ("gpu-fault", None, None, False),
-        ("gpu-fault", 1990, 1, False),
-        ("out-of-memory", 1990, 0, False),
-        ("communication", 1990, 0, False),
+        ("gpu-fault", XID, 1990, 0, "supported"),
+        ("gpu-fault", XID, 1500, 0, None),
+        ("gpu-fault", XID, 2900, 0, None),
+        ("gpu-fault", XID, None, None, None),
+        ("gpu-fault", XID, 1990, 1, None),
+        ("gpu-fault", "CUDA error: device-side assert triggered", 1990, 0, None),
+        ("gpu-fault", "CUDA error: an illegal memory access", 1990, 0, "hypothesis"),
+        ("wrong-result", "Possible transient error!", 1990, 0, "supported"),
+        ("out-of-memory", "CUDA out of memory", 1990, 0, None),
+        ("communication", "NCCL error", 1990, 0, None),
     ],
 )
-def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, step, attempt, told):
+def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, text, step, attempt, told):
     """Shortly before, in the same attempt, and of a kind that changes numbers."""
-    trouble = Trouble(kind=kind, file="a/train.log", line=12, text="x", attempt=attempt, step=step)
+    trouble = Trouble(kind=kind, file="a/train.log", line=12, text=text, attempt=attempt, step=step)
     found = causes(replace(make_run(**spiked()), troubles=(trouble,)))
 
-    assert found.get("hardware") == ("supported" if told else None)
+    assert found.get("hardware") == told
 
 
 def bumped(order, seed=0):

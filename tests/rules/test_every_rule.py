@@ -199,7 +199,7 @@ def test_scaling_losses_keeps_findings(rule: Rule, factor: float):
                 if isinstance(old, list)
                 else old * factor
             )
-    scaled = make_run(**columns, facts=case.facts)
+    scaled = case.run_of(columns)
     said = [(f.metric, f.severity, f.first, f.last) for f in look(rule, scaled)]
     assert said == [(f.metric, f.severity, f.first, f.last) for f in look(rule, case.spoilt())]
 
@@ -235,7 +235,7 @@ def test_quiet_rows_after_it_change_no_earlier_finding(rule: Rule):
             [*values, *late] if isinstance(values, list) else np.concatenate([values, late])
         )
     before = [f for f in grave(rule, case.spoilt()) if f.last <= N - 100]
-    after = grave(rule, make_run(**columns, facts=case.facts))
+    after = grave(rule, case.run_of(columns))
     if rule.name in WHOLE:
         assert on_fault(case, after) or case.notice or not before
         return
