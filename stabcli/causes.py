@@ -47,7 +47,7 @@ BEFORE_STEPS = 200
 """Steps before an incident in which a leap of the learning rate is taken to have led to it."""
 SHORT_ROWS = 8
 """Rows up to which an incident is short enough for one batch and its echo."""
-PLANNED = ("batch_tokens", "batch_sequences", "gpus")
+PLANNED = ("batch_tokens", "batch_sequences", "sequence_length", "data_stage", "gpus")
 """Columns that change by plan."""
 REDONE = 32
 """Losses of steps done twice, without which their order is not compared."""

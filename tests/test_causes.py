@@ -124,7 +124,9 @@ def test_the_surest_comes_first_and_each_once():
 def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, text, step, attempt, told):
     """Shortly before, in the same attempt, and of a kind that changes numbers."""
     trouble = Trouble(kind=kind, file="a/train.log", line=12, text=text, attempt=attempt, step=step)
-    found = causes(replace(make_run(**spiked()), troubles=(trouble,)))
+    d = diagnose(replace(make_run(**spiked()), troubles=(trouble,)))
+    spike = next(c for i, c in zip(d.incidents, d.causes, strict=True) if i.rule == "loss-spike")
+    found = {c.name: c.standing for c in spike}
 
     assert found.get("hardware") == told
 
@@ -170,3 +172,21 @@ def numeric(columns):
     d = diagnose(make_run(**columns))
     told = [c for i, c in zip(d.incidents, d.causes, strict=True) if i.family == "numerics"]
     return [(c.name, c.standing) for some in told for c in some]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("seq_len", (2048.0, 8192.0)), ("data_stage", (0.0, 1.0))]
+)
+def test_another_length_or_stage_of_the_data_is_the_schedule(column, values):
+    """What was changed on purpose is observed, with the row from which it holds."""
+    columns = healthy(3000)
+    columns["loss"][1500:] *= 1.2
+    stage = np.where(np.arange(3000) < 1500, *values)
+    d = diagnose(make_run(**columns, **{column: stage}))
+    told = next(
+        c
+        for i, c in zip(d.incidents, d.causes, strict=True)
+        if i.family == "numerics" and i.severity != "notice"
+    )
+    assert (told[0].name, told[0].standing) == ("schedule", "observed")
+    assert [(r.step, r.value) for r in told[0].rows] == [(1501, values[1])]

@@ -61,8 +61,9 @@ def hardware_fault(run: Run, *, near: int = 0) -> Iterator[Finding]:
     told = [(t, how) for t in run.troubles if (how := _sure(t, run.troubles)) is not None]
     if not told and not run.searched:
         raise CannotLook("the log has no text of a console that was searched to its end")
-    yield from (_unplaced(run, t, how) for t, how in told if t.step is None)
-    placed = sorted(((_row(run, t), t, how) for t, how in told if t.step is not None), key=_order)
+    rows = [(_row(run, t), t, how) for t, how in told]
+    yield from (_unplaced(run, t, how) for row, t, how in rows if row is None)
+    placed = sorted(((row, t, how) for row, t, how in rows if row is not None), key=_order)
     begun = 0
     for i in range(len(placed)):
         last = i + 1 == len(placed)
@@ -96,12 +97,13 @@ def _sure(told: Trouble, all_told: Sequence[Trouble]) -> Gravity | None:
     return None if echo else how
 
 
-def _row(run: Run, told: Trouble) -> int:
-    frame = run.frame
-    at = np.flatnonzero(
-        (frame["attempt"].to_numpy() == told.attempt) & (frame["step"].to_numpy() == told.step)
-    )
-    return int(at[-1])
+def _row(run: Run, told: Trouble) -> int | None:
+    """Return the row that was logged last before a line; None where the text has no rows."""
+    if told.step is None:
+        return None
+    attempts, steps = run.frame["attempt"].to_numpy(), run.frame["step"].to_numpy()
+    at = np.flatnonzero((attempts == told.attempt) & (steps <= told.step))
+    return int(at[-1]) if len(at) else None
 
 
 def _severity(how: Gravity, *, died: bool) -> Severity:

@@ -101,6 +101,16 @@ def test_a_line_of_a_text_without_steps_is_of_the_whole_run():
     assert "unplaced" in found.tags
 
 
+def test_a_line_after_a_row_that_is_not_there_is_not_lost():
+    """Of an attempt that the run does not have, or before its first row."""
+    for line in (
+        said("gpu-fault", 500, XID.format(79), attempt=3),
+        said("gpu-fault", 0, XID.format(79)),
+    ):
+        (found,) = findings(told(line), RULE)
+        assert "unplaced" in found.tags
+
+
 def one(run, rule):
     """The incident that holds a finding of this rule."""
     (held,) = [i for i in diagnose(run).incidents if rule in [f.rule for f in i.findings]]
