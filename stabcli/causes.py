@@ -102,12 +102,16 @@ def _ranked(
         found = [*_of_line(incident)]
     elif incident.family == "numerics":
         reach = max(BEFORE_STEPS, 20 * (run.log_interval or 1))
+        own = {id(f) for f in incident.findings}
         before = [
             f
             for f in findings
-            if f.attempt == incident.attempt
-            and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
-            and f.last >= incident.first - reach
+            if id(f) in own  # a notice may have come long before the rest of it
+            or (
+                f.attempt == incident.attempt
+                and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
+                and f.last >= incident.first - reach
+            )
         ]
         found = [*_of_fault(run, incident, ("gpu-fault", "wrong-result"))]
         found += _of_rate(run, incident, before)

@@ -88,6 +88,15 @@ def test_overflow_is_likelier_in_half_precision(precision, standing):
     assert causes(run)["number-format"] == standing
 
 
+def test_a_loss_scale_that_fell_long_after_the_first_sign_is_the_number_format():
+    """The first halvings are a notice eighty rows before the rest of the same incident."""
+    columns = healthy(3000)
+    columns["loss"][2000:] = np.nan
+    columns["loss_scale"] = 65536 / 2.0 ** np.clip((np.arange(3000) - 1900) // 6, 0, 16)
+    run = make_run(**columns, facts={"precision": "fp16"})
+    assert causes(run)["number-format"] == "observed"
+
+
 def test_right_after_a_restart():
     """State, data or code."""
     columns = redone(healthy(3000), 1500, 2200)
