@@ -19,6 +19,7 @@ import numpy as np
 from stabcli.endings import CLOCKS
 from stabcli.incidents import NEAR_ROWS, Incident, family
 from stabcli.levels import centred
+from stabcli.mixture import only_source
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
@@ -120,7 +121,8 @@ def _ranked(
         if incident.attempt not in orders:
             orders[incident.attempt] = tuple(_of_order(run, incident.attempt))
         found += [*_of_restart(run, incident), *orders[incident.attempt]]
-        found += [*_of_hardware(run, incident, findings), *_of_batch(run, incident)]
+        found += [*_of_hardware(run, incident, findings), *_of_source(run, incident)]
+        found += _of_batch(run, incident)
     else:
         return ()
     best: dict[CauseName, Cause] = {}
@@ -343,6 +345,18 @@ def _of_hardware(run: Run, incident: Incident, findings: list[Finding]) -> Itera
             why = f"the speed gave way {before}: a device that fails does both"
             yield Cause(name="hardware", standing="supported", why=why, rows=(_row(f),))
             return
+
+
+def _of_source(run: Run, incident: Incident) -> Iterator[Cause]:
+    """Look whether one source of the data alone brought it."""
+    leap = only_source(run, incident.attempt, incident.first, incident.last)
+    if leap is not None:
+        row = Row(metric=leap.metric, attempt=incident.attempt, step=leap.step, value=leap.value)
+        why = (
+            f"of {leap.of} sources only {leap.metric} leapt, from {number(leap.before)}"
+            f" to {number(leap.value)}"
+        )
+        yield Cause(name="bad-batch", standing="supported", why=why, rows=(row,))
 
 
 def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
