@@ -157,7 +157,8 @@ def _columns(
 
 def _facts(table: pl.DataFrame, columns: Mapping[str, str]) -> dict[str, Fact]:
     """Read facts off columns that never change."""
-    measured = {o for c, o in columns.items() if c not in ("gpus", "batch_tokens")}
+    told = ("gpus", "batch_tokens", "sequence_length")
+    measured = {o for c, o in columns.items() if c not in told}
     constant: dict[str, object] = {}
     for name in table.columns:
         if name.startswith("@") or name in measured:

@@ -19,9 +19,11 @@ import numpy as np
 from stabcli.endings import CLOCKS
 from stabcli.incidents import NEAR_ROWS, Incident, family
 from stabcli.levels import centred
+from stabcli.mixture import only_source
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
+from stabcli.troubles import gravity
 from stabcli.units import Step, number
 
 CauseName = Literal[
@@ -46,7 +48,7 @@ BEFORE_STEPS = 200
 """Steps before an incident in which a leap of the learning rate is taken to have led to it."""
 SHORT_ROWS = 8
 """Rows up to which an incident is short enough for one batch and its echo."""
-PLANNED = ("batch_tokens", "batch_sequences", "gpus")
+PLANNED = ("batch_tokens", "batch_sequences", "sequence_length", "data_stage", "gpus")
 """Columns that change by plan."""
 REDONE = 32
 """Losses of steps done twice, without which their order is not compared."""
@@ -95,24 +97,32 @@ def _ranked(
     if incident.severity == "notice" or STATISTIC in incident.tags:
         return ()
     if incident.family == "speed":
-        found = [*_of_fault(run, incident, ("gpu-fault", "communication"))]
+        found = [*_of_fault(run, incident, ("gpu-fault", "communication", "straggler"))]
         found += _of_speed(run, incident)
+    elif incident.family == "hardware":
+        found = [*_of_line(incident)]
     elif incident.family == "numerics":
         reach = max(BEFORE_STEPS, 20 * (run.log_interval or 1))
+        own = {id(f) for f in incident.findings}
         before = [
             f
             for f in findings
-            if f.attempt == incident.attempt
-            and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
-            and f.last >= incident.first - reach
+            if id(f) in own  # a notice may have come long before the rest of it
+            or (
+                f.attempt == incident.attempt
+                and f.first <= incident.first + NEAR_ROWS * (run.log_interval or 1)
+                and f.last >= incident.first - reach
+            )
         ]
-        found = [*_of_fault(run, incident, ("gpu-fault",)), *_of_rate(run, incident, before)]
+        found = [*_of_fault(run, incident, ("gpu-fault", "wrong-result"))]
+        found += _of_rate(run, incident, before)
         found += _of_format(run, incident, before)
         found += [*_of_data(incident, before), *_of_plan(run, incident)]
         if incident.attempt not in orders:
             orders[incident.attempt] = tuple(_of_order(run, incident.attempt))
         found += [*_of_restart(run, incident), *orders[incident.attempt]]
-        found += [*_of_hardware(run, incident, findings), *_of_batch(run, incident)]
+        found += [*_of_hardware(run, incident, findings), *_of_source(run, incident)]
+        found += _of_batch(run, incident)
     else:
         return ()
     best: dict[CauseName, Cause] = {}
@@ -133,13 +143,24 @@ def _of_fault(run: Run, incident: Incident, kinds: Sequence[str]) -> Iterator[Ca
     for told in run.troubles:
         if told.kind not in kinds or told.step is None or told.attempt != incident.attempt:
             continue
-        if incident.first - reach <= told.step <= incident.last:
+        sure = gravity(told.kind, told.text)
+        if sure is not None and incident.first - reach <= told.step <= incident.last:
             what = told.kind.replace("-", " ")
             where = f"{Path(told.file).name}, line {told.line:,}"
             why = f"the text tells of a {what} after step {told.step:,} ({where})"
             row = Row(metric="step", attempt=told.attempt, step=told.step, value=told.step)
-            yield Cause(name="hardware", standing="supported", why=why, rows=(row,))
-            return
+            standing: Standing = "hypothesis" if sure == "unclear" else "supported"
+            yield Cause(name="hardware", standing=standing, why=why, rows=(row,))
+
+
+def _of_line(incident: Incident) -> Iterator[Cause]:
+    """Tell what a line says, where nothing else went wrong near it."""
+    told = incident.worst
+    row = Row(metric="step", attempt=told.attempt, step=told.first, value=told.first)
+    # Collectives also time out where a program lets one process wait for another.
+    standing: Standing = "supported" if told.metric == "communication" else "observed"
+    why = f"the text says so at line {told.line:,} ({told.metric.replace('-', ' ')})"
+    yield Cause(name="hardware", standing=standing, why=why, rows=(row,))
 
 
 def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Cause]:
@@ -157,7 +178,7 @@ def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Ca
         why = "gradients grew and the level left its band before anything leapt"
         rows = tuple(_row(f) for f in norms[:1])
         yield Cause(name="learning-rate", standing="supported", why=why, rows=rows)
-    elif incident.ending in ("diverged", "new-basin") and incident.worst.metric == "loss":
+    elif incident.ending in ("diverged", "new-basin") and incident.shown.metric == "loss":
         why = "the run did not find back by itself"
         rows = (_row(incident.worst),)
         yield Cause(name="learning-rate", standing="hypothesis", why=why, rows=rows)
@@ -208,6 +229,11 @@ def _of_data(incident: Incident, before: list[Finding]) -> Iterator[Cause]:
             why = "the loss of steps done twice was lower the second time"
             yield Cause(name="repeated-data", standing="observed", why=why, rows=(_row(f),))
             return
+    for f in before:
+        if f.rule == "masked-data" and f.first <= incident.first:
+            why = f"{number(f.value)} of the data was masked out at step {f.peak:,}"
+            yield Cause(name="bad-batch", standing="supported", why=why, rows=(_row(f),))
+            break
     for f in incident.findings:
         if f.rule == "loss-drop":
             why = "the loss fell faster than training explains"
@@ -321,8 +347,20 @@ def _of_hardware(run: Run, incident: Incident, findings: list[Finding]) -> Itera
             return
 
 
+def _of_source(run: Run, incident: Incident) -> Iterator[Cause]:
+    """Look whether one source of the data alone brought it."""
+    leap = only_source(run, incident.attempt, incident.first, incident.last)
+    if leap is not None:
+        row = Row(metric=leap.metric, attempt=incident.attempt, step=leap.step, value=leap.value)
+        why = (
+            f"of {leap.of} sources only {leap.metric} leapt, from {number(leap.before)}"
+            f" to {number(leap.value)}"
+        )
+        yield Cause(name="bad-batch", standing="supported", why=why, rows=(row,))
+
+
 def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
-    rows = (_row(incident.lead),)
+    rows = (_row(next(f for f in incident.findings if f.text is None)),)
     if "recurs-at-same-step" in incident.tags:
         why = "it came again at the same step in another attempt"
         yield Cause(name="bad-batch", standing="supported", why=why, rows=rows)
@@ -337,7 +375,7 @@ def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
 
 def _of_speed(run: Run, incident: Incident) -> Iterator[Cause]:
     yield from _of_plan(run, incident)
-    if incident.worst.metric in CLOCKS:
+    if incident.shown.metric in CLOCKS:
         why = "a hung collective or file system, a lost node, a queue; the log does not tell which"
         yield Cause(
             name="slow-hardware", standing="hypothesis", why=why, rows=(_row(incident.worst),)

@@ -85,11 +85,12 @@ def diagnose(
         incidents = group(run, findings)
         cost = price(run, incidents)
         brought_about = causes(run, incidents)
+        ways_out = plans(run, incidents, cost)
     not_looked = {s.rule for s in skipped}
     return Diagnosis(
         run=run,
         incidents=incidents,
-        plans=plans(run, incidents, cost),
+        plans=ways_out,
         cost=cost,
         checked=tuple(r.name for r in chosen if r.name not in not_looked),
         skipped=tuple(skipped),

@@ -26,6 +26,7 @@ _FAMILIES = {
                "response_length", "response_clip_fraction", "dead_group_fraction"),
     "schedule": ("learning_rate",),
     "restarts": ("step",),
+    "hardware": ("gpu-fault", "communication", "wrong-result", "straggler"),
 }  # fmt: skip
 _FAMILY = {metric: family for family, metrics in _FAMILIES.items() for metric in metrics}
 
@@ -88,9 +89,15 @@ class Incident:
         return max(f.last for f in telling)
 
     @property
+    def shown(self) -> Finding:
+        """The gravest finding that a series shows; where there is none, the gravest line of text."""
+        series = tuple(f for f in self.findings if f.text is None)
+        return replace(self, findings=series).worst if series else self.worst
+
+    @property
     def family(self) -> str:
         """What kind of thing moved: ``numerics``, ``speed``, ``validation`` and so on."""
-        return family(self.worst)
+        return family(self.shown)
 
 
 def family(finding: Finding) -> str:
@@ -117,12 +124,30 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
             groups.append([f])
         else:
             kinds.setdefault((f.attempt, family(f)), []).append(f)
-    for kind in kinds.values():
-        groups += _joined(kind, near)
+    for (attempt, kind), told in kinds.items():
+        if kind == "hardware":
+            told[:] = [f for f in told if not _attached(f, attempt, kinds, near)]
+    for together in kinds.values():
+        groups += _joined(together, near)
     judge = Judge(run)
     incidents = [_told(judge, g) for g in groups]
     incidents.sort(key=lambda i: (i.attempt, i.first, -SEVERITIES.index(i.severity), i.rule))
     return _recurring(tuple(incidents), near)
+
+
+def _attached(
+    told: Finding, attempt: int, kinds: dict[tuple[int, str], list[Finding]], near: Step
+) -> bool:
+    """Put what a line tells of hardware to what then went wrong near it, if anything did."""
+    for kind in ("numerics", "speed"):
+        others = kinds.get((attempt, kind), [])
+        if any(
+            f.severity != "notice" and f.first <= told.last + near and told.first <= f.last + near
+            for f in others
+        ):
+            others.append(told)
+            return True
+    return False
 
 
 def _joined(findings: list[Finding], near: Step) -> list[list[Finding]]:
@@ -153,10 +178,10 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     incident = Incident(findings=tuple(findings), ending="unresolved", recovered=None)
     telling = [f for f in findings if f.severity != "notice"] or findings
     tags = {t for f in telling for t in f.tags}
-    if STATISTIC in tags or incident.family in ("restarts", "schedule"):
+    if STATISTIC in tags or incident.family in ("restarts", "schedule", "hardware"):
         return replace(incident, tags=tuple(sorted(tags)))
     numeric = incident.family == "numerics"
-    end = judge.ending(findings, incident.worst, numeric=numeric)
+    end = judge.ending(findings, incident.shown, numeric=numeric)
     if end.onset is not None and "gradual-onset" not in tags:
         tags.add(end.onset)
     lead, worst = incident.lead, incident.worst

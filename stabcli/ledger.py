@@ -64,9 +64,15 @@ def _drawn_up(run: Run) -> Ledger:
     clock = read_clock(run, steps, tokens, gpus, notes)
     if tokens is None:
         tokens, sources["tokens"] = _tokens_of_time(run, clock)
+    if _endless(tokens):
+        notes.append(f"{sources['tokens']} adds up to no finite number of tokens: not believed")
+        tokens, sources["tokens"] = None, "unknown"
     if tokens is None:
         notes.append("tokens: unknown: add --tokens-per-step N")
     gpu_seconds, source = _gpu_seconds(run, tokens, gpus, clock)
+    if _endless(gpu_seconds):
+        notes.append(f"{source} adds up to no finite time: not believed")
+        gpu_seconds, source = None, None
     gaps = np.zeros(len(steps))
     if source is None:
         notes.append(_what_is_missing(tokens, gpus, clock))
@@ -94,6 +100,10 @@ def _drawn_up(run: Run) -> Ledger:
         sources=sources,
         assumptions=tuple(notes),
     )
+
+
+def _endless(figures: np.ndarray | None) -> bool:
+    return figures is not None and not np.isfinite(figures.sum())
 
 
 def steps_of_rows(run: Run) -> np.ndarray:

@@ -244,6 +244,18 @@ _ALL = (
         "sequences of one optimizer step",
         "global_batch_size, batch_size",
     ),
+    _metric(
+        "sequence_length",
+        "tokens",
+        "length of the training sequences, where it is changed as the run goes",
+        "seq_len, seq_length, seqlen, context_length, max_seq_len, train_seq_len,curriculum_seqlen",
+    ),
+    _metric(
+        "data_stage",
+        "number of the stage",
+        "stage of the training data, where they are mixed anew as the run goes",
+        "stage, curriculum_stage, training_stage, data/stage",
+    ),
     _metric("gpus", "GPUs", "GPUs in use at the row", "world_size, num_gpus, n_gpus, num_devices"),
 )
 

@@ -229,6 +229,12 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             " checkpoint."
         )
         return (_go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
+    if family == "hardware":
+        text = (
+            f"Take the device or node that the line names out of service, then go on from the newest"
+            f" checkpoint at or before step {incident.first:,} with the same data."
+        )
+        return (_go_on("drain-the-node", text, "the log tells of hardware, no figure went wrong"),)
     if family == "restarts":
         text = "Nothing to roll back: save checkpoints more often if restarts like this come again."
         return (_go_on("checkpoint-more-often", text, "steps were trained twice"),)

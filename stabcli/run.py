@@ -118,6 +118,8 @@ class Run:
     """The files it was read from, as the user would name them, the one that rows cite first."""
     troubles: tuple[Trouble, ...] = ()
     """What its text logs, and other text beside them, say of troubles."""
+    searched: tuple[str, ...] = ()
+    """The text files that were searched for troubles from end to end."""
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:

@@ -2,7 +2,9 @@
 
 A line is an observation, not a cause: a crash of one process makes others time out, so that the
 first line of a stretch says more than the last. Source of the kinds: NVIDIA's Xid errors, PyTorch's
-CUDA and NCCL messages, Slurm's and the kernel's words for what they end.
+CUDA and NCCL messages, Slurm's and the kernel's words for what they end, what Megatron-LM's rerun
+state machine says of a result that did not come again, and the reports on stragglers of NVIDIA's
+resiliency extension and of Megatron-LM.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 KINDS = {
     "gpu-fault": rb"NVRM: Xid|\bXid \(PCI|uncorrectable ECC|Uncorrectable ECC|fallen off the bus"
@@ -24,6 +27,8 @@ KINDS = {
     "ended-from-outside": rb"slurmstepd: error|DUE TO TIME LIMIT|DUE TO PREEMPTION|Killed by signal"
     rb"|[Rr]eceived (?:death )?signal|SIGTERM|SIGKILL|Bus error|Segmentation fault"
     rb"|^(?:\[rank\d+\]:\s*)?KeyboardInterrupt",
+    "wrong-result": rb"unexpected result is not reproducible|Possible (?:transient|persistent) error!",
+    "straggler": rb"STRAGGLER DETECTION WARNING|Rank=\d+ Node=\S+ Score=0\.\d+|MnEtpt/Rnk:",
     "exception": rb"Traceback \(most recent call last\)",
 }
 """Kind -> what is searched for; where a line is of several kinds, the first counts."""
@@ -55,12 +60,38 @@ class Said:
     """What it says, cut to one line of a screen or two."""
 
 
+_XID = re.compile(r"\bXid\b(?: \(PCI[^)]*\))?:? *(\d+)")
+FATAL_XIDS = frozenset({48, 64, 79, 95, 119, 120, 140})
+"""Memory that cannot be corrected or remapped, a GPU that is gone, or whose processor is."""
+DEVICE_XIDS = FATAL_XIDS | {61, 62, 63, 74, 92, 94, 149}
+"""Every other Xid may be the program's own doing, or only says that it was ended.
+
+Source: NVIDIA's catalogue of Xid errors, https://docs.nvidia.com/deploy/xid-errors/."""
+_NONE = re.compile(
+    rb"(?i)uncorrectable ECC(?:[\s:=|]|errors?|count|total|volatile|aggregate)*\b0\b"
+)
+"""A count of errors that is 0."""
+_DEVICE = re.compile(
+    r"(?i)uncorrectable|\bECC|off the bus|nvlink|hardware (?:stack )?error|is lost"
+)
+_UNCLEAR = re.compile(r"(?i)illegal (?:memory access|address)|launch failure|unknown error")
+_NETWORK = re.compile(r"(?i)nccl|gloo|distributed|collective|ProcessGroup|\bib\b|rdma")
+_SCORE = re.compile(rb"Rank=\d+ Node=\S+ Score=(\d\.\d+)")
+_THROUGHPUT = re.compile(rb"MnEtpt/Rnk: ([\d.]+)TF.*MxEtpt/Rnk: ([\d.]+)TF")
+LAGS = 0.75
+"""Share of the speed of the fastest below which a GPU is a straggler.
+
+Source: the threshold of NVIDIA's resiliency extension, straggler/reporting.py."""
+_REPORT = 1 << 13
+"""Bytes before a warning of stragglers in which its scores stand."""
+
 _ANY = re.compile(b"|".join(KINDS.values()))
 _OF_KIND = {kind: re.compile(pattern) for kind, pattern in KINDS.items()}
 _MARKS = (
     b"Xid", b"ECC", b"off the bus", b"CUDA", b"cuda", b"CUBLAS", b"cuDNN", b"HIP", b"hip", b"XPU",
     b"RESOURCE_EX", b"Out of mem", b"oom", b"Cannot alloc", b"nccl", b"NCCL", b"collective op",
     b"by peer", b"slurmstepd", b"DUE TO", b"signal", b"SIG", b"Bus error", b"Segmentation", b"Traceback",
+    b"unexpected result", b"Possible ", b"STRAGGLER", b" Score=0.", b"MnEtpt/Rnk",
 )  # fmt: skip
 """Text of which one stands in every such line: a file with none of them is not looked at further."""
 
@@ -99,10 +130,12 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
         counted = begin
         at = end
         text = data[begin:end]
-        if _CODE.match(text):
+        if _CODE.match(text) or _NONE.search(text):
             continue
         line = number
         kind = next(k for k, p in _OF_KIND.items() if p.search(text))
+        if kind == "straggler" and not _lags(text, data[max(0, begin - _REPORT) : begin]):
+            continue
         if kind == "exception":
             prefix = text[: text.index(b"Traceback")]
             raised, further = _raised(data, end, prefix)
@@ -111,10 +144,61 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
                 kind = next((k for k, p in _OF_KIND.items() if p.search(text)), kind)
         text = _RANK.sub(b"", text)
         alike = re.sub(rb"\d+", b"#", text)[:80]
+        if (xid := _XID.search(text.decode("utf-8", "replace"))) is not None:
+            alike = b"Xid " + xid[1].encode()
+        if kind == "straggler":
+            alike = kind.encode()
         if alike in seen:
             continue
         seen.add(alike)
         yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:_SHOWN])
+
+
+def _lags(text: bytes, before: bytes) -> bool:
+    """Say whether a line on the speed of GPUs tells of one that lags.
+
+    A warning does, unless the scores that stand before it are all good: the threshold of warnings
+    is the user's.
+    """
+    if (speeds := _THROUGHPUT.search(text)) is not None:
+        return float(speeds[1]) < LAGS * float(speeds[2])
+    if (score := _SCORE.search(text)) is not None:
+        return float(score[1]) < LAGS
+    scores = [float(s) for s in _SCORE.findall(before)]
+    return b"STRAGGLER" in text and (not scores or min(scores) < LAGS)
+
+
+Gravity = Literal["fatal", "fault", "unclear"]
+
+
+def gravity(kind: str, text: str) -> Gravity | None:
+    """Say how surely a line tells of hardware or of the network; None where it tells of neither.
+
+    Args:
+        kind: One of ``KINDS``.
+        text: The line.
+
+    Returns:
+        ``fatal``: the device is of no more use; ``fault``: it failed, or the network did;
+        ``unclear``: a device or the program, nobody can tell by the line.
+    """
+    if "out of memory" in text.lower():
+        return None
+    if kind == "gpu-fault":
+        if (xid := _XID.search(text)) is not None:
+            code = int(xid[1])
+            return "fatal" if code in FATAL_XIDS else "fault" if code in DEVICE_XIDS else "unclear"
+        if "cuInit" in text:
+            return None  # a node without a GPU, or a driver that does not fit
+        if _DEVICE.search(text):
+            return "fatal" if re.search(r"(?i)uncorrectable|off the bus|is lost", text) else "fault"
+        return "unclear" if _UNCLEAR.search(text) else None
+    if kind == "communication":
+        # A connection that a server of data or of a tracker closed is none of these.
+        return "fault" if _NETWORK.search(text) else None
+    if kind == "wrong-result":
+        return "fatal" if re.search("persistent|different GPU", text) else "fault"
+    return "fault" if kind == "straggler" else None
 
 
 def _raised(data: bytes, at: int, prefix: bytes) -> tuple[bytes | None, int]:

@@ -10,6 +10,8 @@ from stabcli.diagnosis import diagnose
 from stabcli.run import Trouble
 from tests.rules.runs import healthy, make_run
 
+XID = "NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper"
+
 
 def causes(run):
     """Name -> standing for the first incident above notice, in order."""
@@ -86,6 +88,15 @@ def test_overflow_is_likelier_in_half_precision(precision, standing):
     assert causes(run)["number-format"] == standing
 
 
+def test_a_loss_scale_that_fell_long_after_the_first_sign_is_the_number_format():
+    """The first halvings are a notice eighty rows before the rest of the same incident."""
+    columns = healthy(3000)
+    columns["loss"][2000:] = np.nan
+    columns["loss_scale"] = 65536 / 2.0 ** np.clip((np.arange(3000) - 1900) // 6, 0, 16)
+    run = make_run(**columns, facts={"precision": "fp16"})
+    assert causes(run)["number-format"] == "observed"
+
+
 def test_right_after_a_restart():
     """State, data or code."""
     columns = redone(healthy(3000), 1500, 2200)
@@ -105,23 +116,28 @@ def test_the_surest_comes_first_and_each_once():
 
 
 @pytest.mark.parametrize(
-    ("kind", "step", "attempt", "told"),
+    ("kind", "text", "step", "attempt", "told"),
     [
-        ("gpu-fault", 1990, 0, True),
-        ("gpu-fault", 1500, 0, False),
-        ("gpu-fault", 2900, 0, False),
-        ("gpu-fault", None, None, False),
-        ("gpu-fault", 1990, 1, False),
-        ("out-of-memory", 1990, 0, False),
-        ("communication", 1990, 0, False),
+        ("gpu-fault", XID, 1990, 0, "supported"),
+        ("gpu-fault", XID, 1500, 0, None),
+        ("gpu-fault", XID, 2900, 0, None),
+        ("gpu-fault", XID, None, None, None),
+        ("gpu-fault", XID, 1990, 1, None),
+        ("gpu-fault", "CUDA error: device-side assert triggered", 1990, 0, None),
+        ("gpu-fault", "CUDA error: an illegal memory access", 1990, 0, "hypothesis"),
+        ("wrong-result", "Possible transient error!", 1990, 0, "supported"),
+        ("out-of-memory", "CUDA out of memory", 1990, 0, None),
+        ("communication", "NCCL error", 1990, 0, None),
     ],
 )
-def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, step, attempt, told):
+def test_a_fault_that_the_text_tells_of_supports_the_hardware(kind, text, step, attempt, told):
     """Shortly before, in the same attempt, and of a kind that changes numbers."""
-    trouble = Trouble(kind=kind, file="a/train.log", line=12, text="x", attempt=attempt, step=step)
-    found = causes(replace(make_run(**spiked()), troubles=(trouble,)))
+    trouble = Trouble(kind=kind, file="a/train.log", line=12, text=text, attempt=attempt, step=step)
+    d = diagnose(replace(make_run(**spiked()), troubles=(trouble,)))
+    spike = next(c for i, c in zip(d.incidents, d.causes, strict=True) if i.rule == "loss-spike")
+    found = {c.name: c.standing for c in spike}
 
-    assert found.get("hardware") == ("supported" if told else None)
+    assert found.get("hardware") == told
 
 
 def bumped(order, seed=0):
@@ -165,3 +181,21 @@ def numeric(columns):
     d = diagnose(make_run(**columns))
     told = [c for i, c in zip(d.incidents, d.causes, strict=True) if i.family == "numerics"]
     return [(c.name, c.standing) for some in told for c in some]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"), [("seq_len", (2048.0, 8192.0)), ("data_stage", (0.0, 1.0))]
+)
+def test_another_length_or_stage_of_the_data_is_the_schedule(column, values):
+    """What was changed on purpose is observed, with the row from which it holds."""
+    columns = healthy(3000)
+    columns["loss"][1500:] *= 1.2
+    stage = np.where(np.arange(3000) < 1500, *values)
+    d = diagnose(make_run(**columns, **{column: stage}))
+    told = next(
+        c
+        for i, c in zip(d.incidents, d.causes, strict=True)
+        if i.family == "numerics" and i.severity != "notice"
+    )
+    assert (told[0].name, told[0].standing) == ("schedule", "observed")
+    assert [(r.step, r.value) for r in told[0].rows] == [(1501, values[1])]

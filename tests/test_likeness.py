@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stabcli.report._compare_rows import pair
 from tests.rules.runs import healthy
 from tests.test_comparison import compared, curve, sample
 
@@ -159,3 +160,48 @@ def test_a_bad_batch_parts_two_equal_runs():
     assert found.parting is not None
     assert found.parting.step == 600
     assert found.together > 0.9
+
+
+def fed(order, own, bad=(), n=600):
+    """A curve whose rows shake with their batch, by ``order``, and a little by the run itself."""
+    batch = np.random.default_rng(order).normal(0, 0.02, n)
+    loss = 2.0 + 3.0 * (np.arange(n) + 20.0) ** -0.5
+    loss = loss * np.exp(batch + np.random.default_rng(own).normal(0, 0.005, n))
+    for at in bad:
+        loss[at] *= 1.4
+    return loss
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_bad_batch_is_told_where_the_order_is_the_same(seed):
+    """Steps that stand out of both; a row that leaps in one alone is none."""
+    both = alike(fed(seed, 100, bad=(300, 400, 450)), fed(seed, 101, bad=(300, 450, 500)))
+    assert both.outliers == (301, 451)
+    assert alike(fed(seed, 100), fed(seed, 101)).outliers == ()
+
+
+def test_where_batches_are_that_uneven_none_is_news():
+    """A fine-tune on single documents: dozens of rows stand out of both."""
+    hard = range(100, 500, 10)
+    assert alike(fed(1, 100, bad=hard), fed(1, 101, bad=hard)).outliers == ()
+
+
+def test_in_another_order_a_step_is_not_a_batch():
+    """Two runs may leap at one step by the schedule that they share."""
+    assert alike(fed(1, 100, bad=(300,)), fed(2, 101, bad=(300,))).outliers == ()
+
+
+def test_one_run_twice_tells_nothing_of_its_batches():
+    """Bit-equal, or too short, or not finite there."""
+    loss = fed(1, 100, bad=(300,))
+    assert alike(loss, loss.copy()).outliers == ()
+    assert alike(loss[295:310], fed(1, 101, bad=(300,))[295:310]).outliers == ()
+    broken = fed(1, 101, bad=(300,))
+    broken[300] = np.nan
+    assert alike(loss, broken).outliers == ()
+
+
+def test_a_shared_batch_that_stands_out_is_said():
+    """In the text of the pair, with its step."""
+    said = pair(alike(fed(1, 100, bad=(300,)), fed(1, 101, bad=(300,))))
+    assert "the same row stands out in both (step 301)" in said

@@ -339,6 +339,32 @@ def preferences():
     )
 
 
+def unmoved():
+    """The training loss is 9 % up from step 700 to 1,100: neighbours are alike; held out it is not."""
+    r, s, loss, norm, rate = pretraining(1600, 24)
+    val = 1.93 + 8.5 * (s + 20.0) ** -0.42 + r.normal(0, 0.004, len(s))
+    loss[699:1100] *= 1.09
+    yield config(params=125e6, tokens_per_step=262144, gpus=8)
+    yield from rows(s, loss=loss, grad_norm=norm, lr=rate, val_loss=every(val, 50))
+
+
+def masked():
+    """A shard full of one pattern from step 500 to 539: a third of it is masked, the loss is low."""
+    r, s, loss, norm, rate = pretraining(1000, 25)
+    share = np.where(r.random(len(s)) < 0.1, 1 / 512, 0.0)
+    share[499:539] = 0.33 + r.normal(0, 0.02, 40)
+    yield config(params=7e9)
+    yield from rows(
+        s,
+        **{
+            "train/CE loss": loss * (1 - share),
+            "optim/total grad norm": norm,
+            "optim/LR (group 0)": rate,
+            "train/masked instances (%)": share,
+        },
+    )
+
+
 LOGS = {
     "synthetic_overfit": overfit,
     "synthetic_gradients": gradients,
@@ -363,6 +389,8 @@ LOGS = {
     "synthetic_guards": guards,
     "synthetic_rollout": rollout,
     "synthetic_preferences": preferences,
+    "synthetic_unmoved": unmoved,
+    "synthetic_masked": masked,
 }
 
 if __name__ == "__main__":

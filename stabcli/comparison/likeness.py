@@ -16,6 +16,7 @@ import numpy as np
 from stabcli.comparison.sides import Side
 from stabcli.levels import centred, median_error, noise
 from stabcli.metrics import METRICS
+from stabcli.rarity import Rarity
 from stabcli.tails import kept
 from stabcli.units import Step
 
@@ -36,6 +37,15 @@ NEARLY_ALL = 0.95
 """Share of the rows that must be within noise for two curves to have one shape."""
 TOGETHER = 0.5
 """Rank correlation of row-to-row noise from which two runs saw the same batches."""
+OUTLIER = (6.0, 8.0, 10.0, 15.0, 20.0)
+"""Standard deviations of its own noise by which a row must stand out of each of two runs: the least
+of which only a few do, for some data have batches that uneven."""
+SETTLED = 32
+"""First rows, whose loss falls too fast to have a level."""
+OUTLIER_RISE = 0.05
+"""Relative rise above its level that it must show besides."""
+OUTLIERS = (3, 1000)
+"""Outliers that are never too many, and rows for each one more."""
 DIGITS = 9
 """Decimals up to which a log is taken to round."""
 NOT_COMPARED = (
@@ -82,6 +92,8 @@ class Likeness:
     """Median relative difference of the smoothed curves."""
     together: float | None
     """Rank correlation of the row-to-row noise of the two: near 1 where the batches are the same."""
+    outliers: tuple[Step, ...] = ()
+    """Steps whose rows stand out of both, where the batches are the same."""
 
 
 def likeness(a: Side, b: Side) -> Likeness:
@@ -110,7 +122,27 @@ def likeness(a: Side, b: Side) -> Likeness:
         within=within,
         apart=apart,
         together=together,
+        outliers=_outliers(steps, x, y) if parting and (together or 0.0) >= TOGETHER else (),
     )
+
+
+def _outliers(steps: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[Step, ...]:
+    """Return the steps at which two curves (n,) both stand out of their own noise.
+
+    Two runs with the same batches share what a batch does; that both leap at one step by
+    chance, noise being their own, would take the product of two small chances.
+    """
+    good = np.isfinite(x) & np.isfinite(y) & (x > 0) & (y > 0)
+    if good.sum() <= SETTLED:
+        return ()
+    steps, both = steps[good], [Rarity(v[good], floor=0.005) for v in (x, y)]
+    high = np.minimum(both[0].sigmas, both[1].sigmas)
+    risen = np.minimum(both[0].above, both[1].above) >= np.log1p(OUTLIER_RISE)
+    risen[:SETTLED] = False
+    few = max(OUTLIERS[0], len(steps) // OUTLIERS[1])
+    counts = [np.flatnonzero(risen & (high >= bar)) for bar in OUTLIER]
+    told = next((at for at in counts if len(at) <= few), counts[-1][:0])
+    return tuple(steps[told].tolist())
 
 
 def _nothing(a: Side, b: Side, shared: tuple[str, ...], parting: Parting | None) -> Likeness:

@@ -131,6 +131,7 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
     found: dict[int, list[Trouble]] = {}
     unsearched: dict[int, list[str]] = {}
     searched: dict[str, list[int]] = {}
+    seen: dict[int, list[str]] = {}
     for i, run in enumerate(made):
         for path in run.files if prints(run) else ():
             searched.setdefault(path, []).append(i)
@@ -141,12 +142,16 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
             # of several runs in one file, that which logged last before the line
             place, i = max(places, key=lambda p: (p[0][0], -p[1]))
             found.setdefault(i, []).append(place[1])
-        if not whole:
+        if whole is False:
             unsearched.setdefault(owners[0], []).append(Path(path).name)
+        for i in owners if whole else ():
+            seen.setdefault(i, []).append(path)
     left: list[LeftOut] = []
     for path in dict.fromkeys(texts):
-        said, _ = _said(path)
+        said, whole = _said(path)
         owners = _owners(path, made) if said else []
+        if len(owners) == 1 and whole:
+            seen.setdefault(owners[0], []).append(path)
         if len(owners) == 1:
             found.setdefault(owners[0], []).extend(_placed(None, path, one)[1] for one in said)
             left.append(LeftOut(Path(path), "not logs, but searched for errors"))
@@ -159,19 +164,24 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
     for i, all_said in found.items():
         if all_said:
             made[i] = _with_troubles(made[i], all_said)
+    for i, paths in seen.items():
+        made[i] = replace(made[i], searched=tuple(dict.fromkeys(paths)))
     for i, names in unsearched.items():
         note = f"only the end of {', '.join(names)} was searched for errors"
         made[i] = replace(made[i], notes=(*made[i].notes, note))
     return made, left
 
 
-def _said(path: str) -> tuple[list[Said], bool]:
-    """Return what a file says of troubles: nothing, where it cannot be read."""
+def _said(path: str) -> tuple[list[Said], bool | None]:
+    """Return what a file says of troubles, and whether all of it was searched.
+
+    None where nothing was: it holds no text, or cannot be read.
+    """
     try:
         plain = text_of(path)
-        return troubles(plain) if plain is not None else ([], True)
+        return troubles(plain) if plain is not None else ([], None)
     except (OSError, LogError):
-        return [], True
+        return [], None
 
 
 def _placed(run: Run | None, path: str, said: Said) -> tuple[int, Trouble]:

@@ -219,7 +219,13 @@ def _noise(x: Likeness) -> str:
     if x.together is None:
         return ""
     same = ": the same batches" if x.together >= TOGETHER else ""
-    return f"row-to-row noise correlates {x.together:.2f}{same}"
+    told = f"row-to-row noise correlates {x.together:.2f}{same}"
+    if x.outliers:
+        one = len(x.outliers) == 1
+        rows, at = ("row stands", "step") if one else ("rows stand", "steps")
+        where = f"{at} {_words.places(x.outliers)}"
+        told += f"; the same {rows} out in both ({where}): replay what they read"
+    return told
 
 
 def pairs_shown(c: Comparison, most: int = 3) -> Sequence[Likeness]:

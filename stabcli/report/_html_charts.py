@@ -34,7 +34,17 @@ FIRST = (
 """What is drawn first, where it was logged; the other metrics follow in their usual order."""
 CLOCKS = frozenset({"epoch", "elapsed_seconds", "tokens_seen", "samples_seen"})
 """Counters, which only rise: not worth a picture."""
-LEVELS = frozenset({"batch_tokens", "batch_sequences", "gpus", "skipped_steps", "loss_scale"})
+LEVELS = frozenset(
+    {
+        "batch_tokens",
+        "batch_sequences",
+        "sequence_length",
+        "data_stage",
+        "gpus",
+        "skipped_steps",
+        "loss_scale",
+    }
+)
 """Not worth a picture while they never change."""
 OPEN = 6
 """Charts on view; the others are folded away until somebody opens them."""

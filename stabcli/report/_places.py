@@ -42,7 +42,7 @@ def place(run: Run, finding: Finding | None, base: str) -> Place:
         return Place(path="", line=None)
     path = Path(run.source)
     if finding is not None and finding.file:
-        path /= finding.file
+        path = Path(os.path.normpath(path / finding.file))
     line = finding.line if finding is not None and _is_lines(path) else None
     return Place(path=relative(path, base), line=line)
 

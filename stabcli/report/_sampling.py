@@ -19,6 +19,8 @@ SIGMAS = 6.0
 """Robust standard deviations at which a loss is worth a warning."""
 RISE = 0.05
 """Relative rise that a warning needs besides."""
+ALONE = ((6.0, 0.40), (8.0, 0.30), (16.0, 0.05))
+"""The same for one row alone in a log of every step, any of the three: see ``loss-spike``."""
 
 
 def blind_spots(run: Run) -> list[str]:
@@ -45,7 +47,8 @@ def least_spike(run: Run) -> float | None:
 
     None where that cannot be told. Where the loss is a mean of k steps, a spike of one step to r
     times the level raises it by (r - 1) / k, and a rise below max(exp(6 s), 1.05) is not told
-    from noise of spread s: r = 1 + k (max(exp(6 s), 1.05) - 1).
+    from noise of spread s: r = 1 + k (max(exp(6 s), 1.05) - 1). In a log of every step one row
+    alone must rise further to be more than a notice.
     """
     widths = []
     for signal in signals(run, "loss") if run.has("loss") else []:
@@ -54,8 +57,11 @@ def least_spike(run: Run) -> float | None:
             widths.append(spread(np.diff(np.log(values))) / math.sqrt(2))
     if not widths:
         return None
-    least = max(math.exp(min(SIGMAS * max(FLOOR, float(np.median(widths))), 5.0)), 1 + RISE) - 1
-    return 1 + (run.log_interval or 1) * least
+    width = max(FLOOR, float(np.median(widths)))
+    interval = run.log_interval or 1
+    asked = ALONE if interval == 1 else ((SIGMAS, RISE),)
+    least = min(max(math.expm1(min(sigmas * width, 5.0)), rise) for sigmas, rise in asked)
+    return 1 + interval * least
 
 
 def _between_rows(run: Run) -> list[str]:
@@ -65,15 +71,21 @@ def _between_rows(run: Run) -> list[str]:
     step that can be seen; where it is the value of one step, all but 1 in k are between the rows.
     """
     interval = run.log_interval or 1
-    if interval <= 1 or not run.has("loss"):
+    if interval <= 1:
         return []
+    norms: list[str] = []
+    if run.has("grad_norm"):
+        norms.append(
+            "the gradient norm of a row is mostly that of one step: a leap of one step in between"
+            f" shows in 1 of {interval:,} cases"
+        )
     least = least_spike(run)
     if least is None:
-        return []
+        return norms
     seen = f"{least:.3g}"
     said = (
         f"logged every {interval:,} steps: if a row is their mean, a loss spike of one step"
         f" shows only from {seen} x the level on; if it is one step's value,"
         f" {interval - 1:,} of {interval:,} such spikes fall between the rows"
     )
-    return [said]
+    return [said, *norms]

@@ -13,6 +13,8 @@ from stabcli.units import count, duration, gpu_hours, number, printable, steps
 
 NAME_LENGTH = 40
 """Longest name of a column shown in full."""
+LINE_LENGTH = 100
+"""Longest line of a log shown in full."""
 
 
 def short(text: str, length: int = NAME_LENGTH) -> str:
@@ -66,6 +68,8 @@ def span(first: int, last: int) -> str:
 def measured(run: Run, f: Finding) -> str:
     """Say what a finding saw, in the log's own words."""
     said = f"{short(run.word(f.metric))} {number(f.value)}"
+    if f.text is not None:
+        said = f"{f.metric.replace('-', ' ')}: {short(f.text, LINE_LENGTH)}"
     if f.metric in CLOCKS:
         said = f"nothing logged for {duration(f.value)} before it"
     if f.line is not None:
@@ -79,7 +83,7 @@ def measured(run: Run, f: Finding) -> str:
 
 def ending(incident: Incident) -> str:
     """Say how an incident ended; empty where the question makes no sense."""
-    if STATISTIC in incident.tags or incident.family in ("restarts", "schedule"):
+    if STATISTIC in incident.tags or incident.family in ("restarts", "schedule", "hardware"):
         return ""
     took = ""
     if incident.recovered is not None:
@@ -99,6 +103,8 @@ def ending(incident: Incident) -> str:
 TAGS = {
     "warm-up": "during warm-up",
     "resume": "just after a restart",
+    "unplaced": "the text does not say after which step",
+    "died": "nothing was logged after it",
     "gradual-onset": "it had been drifting before",
     "recurs-at-same-step": "it came again at the same step after a restart",
 }
@@ -115,6 +121,8 @@ def lead(run: Run, incident: Incident) -> str:
     first, worst = incident.lead, incident.worst
     if first.metric == worst.metric or first.first >= worst.first:
         return ""
+    if first.text is not None:
+        return f"{first.metric.replace('-', ' ')} came first, at step {first.first:,}"
     return f"{short(run.word(first.metric))} moved first, at step {first.first:,}"
 
 

@@ -40,4 +40,6 @@ def _line(f: Finding) -> str:
     where = f"step {f.first}" if f.first == f.last else f"step {f.first}..{f.last}"
     expected = "" if f.expected is None else f", expected {number(f.expected)}"
     what = f"{printable(f.metric)} {number(f.value)}{expected}"
+    if f.text is not None:
+        what = f"{f.metric}: {printable(f.text)}"
     return f"{f.severity:<9} {f.rule:<20} attempt {f.attempt}  {where}  {what}"

@@ -140,6 +140,7 @@ def _pair(x: Likeness) -> dict[str, Any]:
         },
         "shape": {"within_noise": x.within, "apart": x.apart},
         "noise_correlation": x.together,
+        "outliers_in_both": list(x.outliers),
     }
 
 

@@ -204,6 +204,7 @@ def finding_in_json(f: Finding) -> dict[str, Any]:
         "score": f.score,
         "file": f.file,
         "line": f.line,
+        **({} if f.text is None else {"text": f.text}),
     }
 
 

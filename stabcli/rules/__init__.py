@@ -63,6 +63,8 @@ class Finding:
     """File of ``peak``, where the run has several."""
     tags: tuple[str, ...] = ()
     """What else is known of it: ``warm-up``, ``resume``, ``single-row``."""
+    text: str | None = None
+    """The line of text that tells of it, where that is what was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 
 from stabcli.levels import centred, lasting, trailing
+from stabcli.metrics import normalise
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
 
+STEP_KL = re.compile(r"(?:^|/)ppo_kl(?:/mean)?$")
+"""What the divergence of one update is called: ``actor/ppo_kl`` in verl."""
 
-@rule(needs=("kl",), presets=("default",), since="0.1.0")
+
+@rule(presets=("default",), since="0.1.0")
 def kl_runaway(
     run: Run,
     *,
@@ -21,6 +26,7 @@ def kl_runaway(
     error: float = 100.0,
     before: int = 50,
     rows: int = 5,
+    step: float = 0.1,
 ) -> Iterator[Finding]:
     """The policy runs away from its reference.
 
@@ -28,7 +34,8 @@ def kl_runaway(
     KL divergence, as a median of five rows, at ``ratio`` times the median of the ``before`` rows
     before the leap, and above ``least`` nats, for ``rows`` rows: a warning, an error from
     ``error`` times on. A slow rise to ``ratio`` times the level of rows 5 to 50 is a notice, for
-    a policy that learns moves away from where it started.
+    a policy that learns moves away from where it started. And the divergence of one update, from
+    the policy that made its rollouts, above ``step`` nats for as long: a warning.
 
     ## Why it matters
     Far from the reference the reward model was never trained, and the gradients of the penalty
@@ -47,6 +54,7 @@ def kl_runaway(
     error: Multiple of the level before, for an error.
     before: Rows whose median is the level before.
     rows: Rows it must last.
+    step: Divergence of one update in nats that is still healthy.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule kl-runaway --format brief
@@ -57,7 +65,26 @@ def kl_runaway(
       level is a judgement, not a measurement.
     """
     looked = False
-    for raw in signals(run, "kl"):
+    for metric in (m for m in run.measurements if STEP_KL.search(normalise(m))):
+        for raw in signals(run, metric):
+            signal = raw.finite()
+            if len(signal) < 10 + rows:
+                continue
+            looked = True
+            smooth = centred(signal.values, 5)
+            for first, last in lasting(smooth > step, rows, gap=5):
+                peak = first + int(np.argmax(signal.values[first : last + 1]))
+                yield finding(
+                    run,
+                    metric=metric,
+                    rows=(int(signal.rows[first]), int(signal.rows[last])),
+                    peak=int(signal.rows[peak]),
+                    severity="warning",
+                    value=float(signal.values[peak]),
+                    expected=step,
+                    score=float(signal.values[peak] / step),
+                )
+    for raw in signals(run, "kl") if run.has("kl") else []:
         signal = raw.finite()
         if len(signal) < 10 + rows:
             continue
@@ -94,7 +121,8 @@ def kl_runaway(
             levels = np.full(len(values), early)
             yield _finding(run, signal.rows, (first, last, peak), start, "notice", levels, ratio)
     if not looked:
-        raise CannotLook(f"fewer than {10 + rows} logged divergences in every attempt")
+        few = f"fewer than {10 + rows} logged divergences in every attempt"
+        raise CannotLook(few if run.has("kl") else "the log has no kl")
 
 
 def _finding(

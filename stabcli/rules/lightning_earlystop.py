@@ -13,13 +13,14 @@ from stabcli.run import Run
 
 @rule(needs=("val_loss",), presets=("lightning-earlystop",), since="0.1.0")
 def lightning_earlystop(
-    run: Run, *, patience: int = 3, min_delta: float = 0.0
+    run: Run, *, patience: int = 3, min_delta: float = 0.0, divergence: float = 0.0
 ) -> Iterator[Finding]:
     """Lightning would have stopped early: validation loss did not fall three times, or is not finite.
 
     ## What it finds
     Evaluations that are not finite, and the ``patience``-th in a row that is not more than
-    ``min_delta`` below the best before.
+    ``min_delta`` below the best before. Where a threshold of ``divergence`` is chosen, evaluations
+    above it as well: there is none by default, there or here.
 
     ## Why it matters
     It ends runs that have nothing more to learn, and those that broke.
@@ -33,6 +34,7 @@ def lightning_earlystop(
     ## Settings
     patience: Evaluations in a row without a gain.
     min_delta: Least gain that counts.
+    divergence: Validation loss above which training stops at once; 0 for none.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_overfit.jsonl --rule lightning-earlystop --format brief
@@ -48,6 +50,7 @@ def lightning_earlystop(
         before = np.concatenate([[np.inf], best[:-1]])
         with np.errstate(invalid="ignore"):
             idle = ~(x < before - min_delta)
-        return Judged(broken | (in_a_row(idle) >= patience), before)
+            far = (x > divergence) & (divergence > 0)
+        return Judged(broken | far | (in_a_row(idle) >= patience), before)
 
     yield from published(run, ("val_loss",), judge, least=patience + 1, join=patience)

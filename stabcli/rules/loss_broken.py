@@ -13,6 +13,8 @@ from stabcli.series import MINIMUM, signals
 
 UNSCALED = 1000.0
 """Median gradient norm above which gradients are scaled by a loss scale, or the run is broken."""
+NO_SCALE = ("bf16", "bfloat16", "fp32", "float32", "tf32")
+"""Number formats whose losses nobody scales."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -31,7 +33,8 @@ def loss_broken(
     The median loss of the first tenth of the run (at least 8 rows) is above ``over_uniform``
     times the loss of a uniform guess, ln(vocabulary), or above ``highest`` where the vocabulary
     is unknown. Or the loss stays above ``stuck_level`` nats for ``stuck_rows`` rows and more,
-    and no eighth of the run lies ``descent`` below its start.
+    and no eighth of the run lies ``descent`` below its start. Or the median gradient norm is above
+    1000 though the run is known to train in bf16 or fp32, where no loss scale can be the reason.
 
     ## Why it matters
     Without a healthy stretch there is no baseline, so that no spike rule can speak. All of the
@@ -73,12 +76,26 @@ def loss_broken(
         yield _whole(run, signal.rows, x, limit)
     elif len(x) >= stuck_rows and lowest > max(stuck_level, early * (1 - descent)):
         yield _whole(run, signal.rows, x, early * (1 - descent))
+    elif _unscaled(run):
+        norms = signals(run, "grad_norm")[0].finite()
+        if len(norms) >= MINIMUM and float(np.median(norms.values)) > UNSCALED:
+            yield _whole(run, norms.rows, norms.values, UNSCALED, metric="grad_norm")
 
 
-def _whole(run: Run, rows: np.ndarray, x: np.ndarray, expected: float) -> Finding:
+def _unscaled(run: Run) -> bool:
+    """Say whether gradient norms are logged, and are known to be those of an unscaled loss."""
+    known = run.facts.get("precision")
+    words = str(known.value).lower().replace("-", "").replace("torch.", "") if known else ""
+    plain = any(word in words for word in NO_SCALE)
+    return plain and run.has("grad_norm") and not run.has("loss_scale")
+
+
+def _whole(
+    run: Run, rows: np.ndarray, x: np.ndarray, expected: float, *, metric: str = "loss"
+) -> Finding:
     return finding(
         run,
-        metric="loss",
+        metric=metric,
         rows=(int(rows[0]), int(rows[-1])),
         peak=int(rows[int(np.argmax(x))]),
         severity="error",

@@ -27,6 +27,10 @@ SURER = 1.4
 """Times the standard errors by which a climb must exceed the lowest level to count at once."""
 MOST_BLOCKS = 100
 """Blocks of a run among which a slide is looked for."""
+DIP = 10
+"""A dip is at most one such part of the rows before its end."""
+SHORT = 8
+"""Rows within which a dip begins."""
 BLOCKS = 256
 """Medians from which the level of a wide window is told."""
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -54,7 +58,8 @@ def loss_divergence(
     A slide: a loss that was falling goes on as before, but from a level at least ``slide`` and six
     standard errors higher, as a rise about as slow as the fall leaves it. The lines before and
     after are fitted to a twentieth of the run each, in log steps, and must be straight. A warning. A level that stays
-    below 5 % of the loss that the log began with is left alone.
+    below 5 % of the loss that the log began with is left alone, and a climb that only brings back
+    the level from which the loss had fallen at once, a tenth of the rows ago at most, is a notice.
 
     ## Why it matters
     A slow divergence never leaps, so that no spike rule sees it, and it wastes more than a spike.
@@ -110,6 +115,9 @@ def loss_divergence(
             after = any(-SETTLES <= warm + first - c < SETTLES for c in changes)
             if after and top < CHANGE_RISE * abs(low):
                 severity = "notice"
+            tags: tuple[str, ...] = ()
+            if _was_a_dip(x, first, low, top):
+                severity, tags = "notice", ("after-a-dip",)
             peak = warm + first + int(np.argmax(x[first : last + 1]))
             begun = float(np.median(x[first : first + MINIMUM]))
             slow = begun < low + error_rise * abs(low) / 2
@@ -122,7 +130,7 @@ def loss_divergence(
                 value=low + top,
                 expected=low,
                 score=max(1.0, top / (2 * rise * abs(low))) if low else None,
-                tags=("gradual-onset",) if slow else (),
+                tags=("gradual-onset",) if slow and not tags else tags,
             )
         for s in _slides(x, signal.steps[warm:], len(signal), slide):
             near = SETTLES + s.last - s.first
@@ -142,6 +150,24 @@ def loss_divergence(
                 )
     if not looked:
         raise CannotLook(f"fewer than {LEAST_ROWS} logged losses in every attempt")
+
+
+def _was_a_dip(x: np.ndarray, first: int, low: float, top: float) -> bool:
+    """Say whether a climb only brings back the level from which the loss had fallen in a moment.
+
+    Masked or repeated data, and a mask that is wrong, make a loss that is too good for a while:
+    what comes after it is no divergence, unless it goes on to rise beyond where it was.
+    """
+    start = max(0, first - first // DIP - SHORT)
+    high = np.flatnonzero(centred(x[start:first], SHORT) > low + top / 2)
+    begun = start + int(high[-1]) + 1 if len(high) else 0
+    if begun < 2 * MINIMUM or first - begun < SHORT:
+        return False
+    before, earlier = x[begun - MINIMUM : begun], x[begun - 2 * MINIMUM : begun - MINIMUM]
+    level = float(np.median(before[: MINIMUM - SHORT // 2]))
+    fall = level - float(np.median(x[begun : begun + SHORT]))
+    steady = abs(float(np.median(earlier)) - level) < fall / 4
+    return steady and fall >= 0.7 * (level - low) and low + top <= level + fall / 4
 
 
 def _slides(x: np.ndarray, steps: np.ndarray, whole: int, least: float) -> list[Shift]:

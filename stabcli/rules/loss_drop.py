@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 
+from stabcli.epochs import at_a_share, at_edge
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import Signal, planned_changes, signals, warmup_end
+from stabcli.series import planned_changes, signals, warmup_end
 from stabcli.shifts import Shift, rises
 
-EDGES = sorted({Fraction(k, e) for e in range(2, 6) for k in range(1, e)})
-"""Shares of a run at which epochs end, where there are two to five of them."""
-NEAR = 0.015
-"""Share of the run within which a drop stands at such an edge."""
 ABRUPT_ROWS = 8
 """Rows within which a drop must show most of its size."""
 
@@ -76,15 +72,11 @@ def loss_drop(
             looked = True
             x = np.log(signal.values[start:stop])
             for shift in rises(-x, rows=rows, least=-float(np.log1p(-drop)), sigmas=sigmas):
-                if not _sudden(x, shift, rows, ahead) or _epoch_edge(
-                    run, signal, start + shift.first
-                ):
+                if not _sudden(x, shift, rows, ahead) or at_edge(run, signal, start + shift.first):
                     continue
                 severity: Severity = "warning"
                 tags: tuple[str, ...] = ()
-                if not run.has("epoch") and _at_a_fraction(
-                    run, int(signal.steps[start + shift.first])
-                ):
+                if not run.has("epoch") and at_a_share(run, int(signal.steps[start + shift.first])):
                     severity, tags = "notice", ("epoch-edge",)
                 inside = slice(start + shift.first, start + shift.last + 1)
                 found.append(
@@ -115,19 +107,3 @@ def _sudden(x: np.ndarray, shift: Shift, rows: int, ahead: float) -> bool:
     falling = float(np.median(x[at - 2 * rows : at - rows]) - np.median(x[at - rows : at]))
     at_once = float(np.median(earlier) - np.median(later))
     return at_once >= 0.7 * size and size >= ahead * falling
-
-
-def _epoch_edge(run: Run, signal: Signal, at: int) -> bool:
-    """Say whether a logged epoch ends within a few rows of ``at``."""
-    if not run.has("epoch"):
-        return False
-    near = slice(max(0, at - ABRUPT_ROWS), at + ABRUPT_ROWS)
-    epochs = run.array("epoch")[signal.rows[near]]
-    epochs = epochs[np.isfinite(epochs)]
-    return len(epochs) > 0 and bool(np.floor(epochs[0]) != np.floor(epochs[-1]))
-
-
-def _at_a_fraction(run: Run, step: int) -> bool:
-    """Say whether a step is a half, a third, a quarter or a fifth of the run, or a multiple."""
-    done = step / max(1, int(run.frame["step"].max()))  # type: ignore[arg-type]
-    return any(abs(done - float(edge)) < NEAR for edge in EDGES)

@@ -1,12 +1,12 @@
 """A planted fault and a quiet twin for every rule there is."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from stabcli.run import Run
+from stabcli.run import Run, Trouble
 from tests.rules.runs import make_run
 
 N = 1200
@@ -42,6 +42,7 @@ def pretraining(n: int = N, seed: int = 5) -> Columns:
         "max_attention_logit": 12 * r.lognormal(0, 0.03, n),
         "update_norm": r.lognormal(-3, 0.1, n),
         "z_loss": 4e-4 * r.lognormal(0, 0.05, n),
+        "train/masked instances (%)": np.where(r.random(n) < 0.1, 1 / 512, 0.0),
     }
 
 
@@ -88,14 +89,21 @@ class Case:
     settings: Mapping[str, Any] = field(default_factory=dict)
     notice: bool = False
     """Whether the rule never says more than a notice."""
+    told: tuple[Trouble, ...] = ()
+    """What the text of the spoilt run says of hardware."""
 
     def quiet(self, n: int = N, step: int = 0) -> Run:
-        """The twin, of any length, counted from ``step``."""
+        """The twin, of any length, counted from ``step``; its text says nothing."""
         columns = self.base(n)
         if self.twin:
             self.twin(columns)
         columns["step"] = columns["step"] + step
-        return make_run(**columns, facts=self.facts)
+        return replace(make_run(**columns, facts=self.facts), searched=("run.jsonl",))
+
+    def run_of(self, columns: Columns, step: int = 0) -> Run:
+        """The spoilt run, made of columns, its text counted from ``step``."""
+        told = tuple(replace(t, step=t.step and t.step + step) for t in self.told)
+        return replace(make_run(**columns, facts=self.facts), troubles=told)
 
     def columns(self) -> Columns:
         """The columns of the spoilt run."""
@@ -107,7 +115,17 @@ class Case:
         """The run with the fault."""
         columns = self.columns()
         columns["step"] = columns["step"] + step
-        return make_run(**columns, facts=self.facts)
+        return self.run_of(columns, step)
+
+
+def said(kind: str, step: int | None, text: str, line: int = 7, attempt: int = 0) -> Trouble:
+    """A line of text that stands after a step."""
+    at = None if step is None else attempt
+    return Trouble(kind=kind, file="run.jsonl", line=line, text=text, attempt=at, step=step)
+
+
+def nothing(columns: Columns) -> None:
+    """Change nothing."""
 
 
 def put(metric: str, first: int, last: int, change: Callable[[np.ndarray], Any]) -> Change:
@@ -229,6 +247,12 @@ CASES: dict[str, Case] = {
     "grad-norm-run": Case(change=put("grad_norm", 600, 640, lambda x: 60 * x), first=600, last=640),
     "grad-norm-spike": Case(change=both(NORM, SPIKE), first=600, last=603),
     "grad-norm-vanishing": Case(change=put("grad_norm", 600, N, lambda x: 0 * x), first=600),
+    "hardware-fault": Case(
+        change=nothing,
+        told=(said("gpu-fault", 600, "NVRM: Xid (PCI:0000:3b:00): 63, Row Remapper"),),
+        first=600,
+        last=600,
+    ),
     "hidden-nonfinite": Case(
         change=both(
             put("loss", 600, N, lambda x: 0 * x), put("grad_norm", 600, N, lambda x: np.nan)
@@ -262,6 +286,9 @@ CASES: dict[str, Case] = {
     "loss-spike": Case(change=SPIKE, first=600, last=603),
     "lr-jump": Case(change=put("learning_rate", 600, N, lambda x: 3 * x), first=600),
     "lr-stuck": Case(change=put("learning_rate", 600, 680, lambda x: 0 * x), first=600, last=680),
+    "masked-data": Case(
+        change=put("train/masked instances (%)", 600, 640, lambda x: x + 0.3), first=600, last=640
+    ),
     "megatron-rerun": Case(change=LEAP, first=600, last=602),
     "metaseq-ewm": Case(change=SPIKE, first=600, last=603, settings={"ratio": 1.5}),
     "mfu-impossible": Case(change=put("mfu", 1, N, lambda x: x + 0.8), first=1, notice=True),
@@ -341,6 +368,9 @@ CASES: dict[str, Case] = {
     "trainscope-cusum": Case(change=SPIKE, first=600, last=603, base=flat),
     "trainscope-z": Case(change=SPIKE, first=600, last=603),
     "trl-skywork": Case(change=COLLAPSE, first=600, base=policy),
+    "validation-unmoved": Case(
+        change=put("loss", 600, N, lambda x: 1.2 * x), first=600, notice=True
+    ),
     "value-collapse": Case(
         change=put("critic/vf_explained_var", 600, N, lambda x: x - 1),
         first=600,

@@ -140,3 +140,30 @@ def test_warm_up_counts_one_degree_less(rule):
     run = make_run(aux_loss=1.02 + start, expert_load_ratio=1.7 + 4 * start, learning_rate=rate)
 
     assert [(f.severity, f.tags) for f in findings(run, rule)] == [("notice", ("warm-up",))]
+
+
+def test_layers_of_their_own_are_looked_at_one_by_one():
+    """An average over layers hides the one that starves its experts."""
+    layers = {f"moe/layer_{k}/load_imbalance": np.full(1000, 1.4) for k in range(4)}
+    layers["moe/layer_2/load_imbalance"][400:700] = 6.0
+    (found,) = findings(make_run(**layers), "expert-imbalance")
+    assert (found.metric, found.severity, found.first) == (
+        "moe/layer_2/load_imbalance", "warning", 401)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "unit"), [("moe/dead_expert_fraction", 1), ("dead_experts", 64)])
+def test_experts_that_die_are_told_and_those_dead_from_the_start_are_not(name, unit):
+    """As a share, or as a number where the run says how many experts there are."""
+    dead = np.full(1000, 0.25)
+    facts = {"experts": 64}
+    run = {name: dead * unit, "loss": np.full(1000, 2.0)}
+    assert findings(make_run(**run, facts=facts), "expert-imbalance") == []
+    dead[500:] = 0.5
+    (found,) = findings(make_run(**run | {name: dead * unit}, facts=facts), "expert-imbalance")
+    assert (found.severity, found.first, found.last) == ("warning", 501, 1000)
+    assert (found.value, found.expected) == (0.5 * unit, 0.25 * unit)
+
+
+def test_a_number_of_dead_experts_alone_tells_no_share():
+    why = skipped(make_run(dead_experts=np.full(1000, 16.0)), "expert-imbalance")
+    assert why == "the log has no expert_load_ratio"

@@ -329,3 +329,35 @@ def test_all_rules_take_one_row():
     found, _ = run_rules(run, select((), RULES))
 
     assert found == []
+
+
+@pytest.mark.parametrize(("value", "fires"), [(2.5, True), (0.05, True), (1.3, False)])
+@pytest.mark.parametrize("name", ["val/ratio", "actor/ratio_mean"])
+def test_a_mean_ratio_far_from_1_is_an_error(name, value, fires):
+    """It should float around 1, whatever share is clipped."""
+    ratio = 1 + np.random.default_rng(0).normal(0, 0.03, 300)
+    ratio[200:] *= value
+    found = findings(make_run(**policy(), **{name: ratio}), "clip-fraction-high")
+    assert [(f.metric, f.severity, f.first) for f in found] == (
+        [(name, "error", 201)] if fires else []
+    )
+
+
+def test_shares_that_are_called_ratio_are_no_mean_ratio():
+    """TRL logs the share of clipped tokens as a ratio."""
+    shares = {
+        "clip_ratio/low_mean": np.full(300, 0.01),
+        "response_length/clip_ratio/mean": np.full(300, 0.02),
+        "clip_ratio_mean": np.full(300, 0.03),
+    }
+    assert findings(make_run(**policy(), **shares), "clip-fraction-high") == []
+
+
+def test_updates_that_move_the_policy_too_far_are_told():
+    """The divergence of one update, from the policy that made the rollouts."""
+    step = np.abs(np.random.default_rng(0).normal(0.001, 0.0005, 300))
+    assert findings(make_run(**policy(), **{"actor/ppo_kl": step}), "kl-runaway") == []
+    step[150:200] = 0.3
+    (found,) = findings(make_run(**policy(), **{"actor/ppo_kl": step}), "kl-runaway")
+    assert (found.metric, found.severity, found.first, found.last) == (
+        "actor/ppo_kl", "warning", 151, 200)  # fmt: skip

@@ -315,3 +315,32 @@ def test_fine_tune_that_unlearns_is_found():
     loss[900:905] = 1.0
     (found,) = findings(make_run(loss=loss), "loss-spike")
     assert (found.severity, found.first) == ("critical", 901)
+
+
+@pytest.mark.parametrize("factor", [0.7, 0.85])
+@pytest.mark.parametrize("rows", [40, 90])
+def test_the_end_of_a_dip_is_no_divergence(factor, rows):
+    """Data seen before, or masked, for a while: what follows is the level of before."""
+    for seed in range(6):
+        run = changed("loss", slice(1230, 1230 + rows), lambda x: x * factor, seed=seed)
+        grave = [f for f in findings(run, "loss-divergence") if f.severity != "notice"]
+        assert grave == [], seed
+
+
+def test_a_divergence_after_a_dip_is_one():
+    """What rises beyond where the loss was before the dip is no return."""
+    for seed in range(6):
+        columns = healthy(2000, seed=seed)
+        columns["loss"][1230:1270] *= 0.8
+        columns["loss"][1400:] += np.linspace(0, 1.0, 600)
+        found = findings(make_run(**columns), "loss-divergence")
+        assert [f.severity for f in found if f.severity in ("error", "critical")], seed
+
+
+def test_a_divergence_soon_after_a_steep_fall_is_one():
+    """Early in a run the loss falls fast by itself: that is no dip."""
+    for seed in range(6):
+        columns = healthy(2000, seed=seed)
+        columns["loss"][200:] = columns["loss"][200] + np.minimum(np.arange(1800) * 0.01, 1.5)
+        found = findings(make_run(**columns), "loss-divergence")
+        assert [f.severity for f in found if f.severity in ("error", "critical")], seed

@@ -203,3 +203,23 @@ def test_too_little_cannot_look(rule):
     assert "fewer than" in skipped(run, rule)
     nan = make_run(loss=[np.nan] * 60, learning_rate=[np.nan] * 60, elapsed_seconds=[np.nan] * 60)
     assert "fewer than" in skipped(nan, rule)
+
+
+@pytest.mark.parametrize(
+    ("facts", "columns", "fires"),
+    [
+        ({"precision": "bf16"}, {}, True),
+        ({"precision": "torch.float32"}, {}, True),
+        ({"precision": "fp16"}, {}, False),
+        ({}, {}, False),
+        ({"precision": "bf16"}, {"loss_scale": np.full(1000, 65536.0)}, False),
+    ],
+)
+def test_norms_in_the_thousands_without_a_loss_scale_are_broken(facts, columns, fires):
+    """Of fp16, or where nothing tells the format, such norms are those of a scaled loss."""
+    run = healthy(1000)
+    run["grad_norm"] = run["grad_norm"] * 1e5
+    found = findings(make_run(**run, **columns, facts=facts), "loss-broken")
+    assert [(f.metric, f.severity) for f in found] == ([("grad_norm", "error")] if fires else [])
+    quiet = findings(make_run(**healthy(1000), facts=facts), "loss-broken")
+    assert quiet == []

@@ -12,7 +12,7 @@ from stabcli.diagnosis import diagnose
 from stabcli.readers import read_runs
 from stabcli.rules import Finding, Rule, rules, run_rules
 from stabcli.run import Run
-from tests.rules.cases import CASES, Case, N
+from tests.rules.cases import CASES, Case, Columns, N
 from tests.rules.runs import make_run
 
 every_rule = pytest.mark.parametrize("rule", list(rules), ids=lambda r: r.name)
@@ -199,7 +199,7 @@ def test_scaling_losses_keeps_findings(rule: Rule, factor: float):
                 if isinstance(old, list)
                 else old * factor
             )
-    scaled = make_run(**columns, facts=case.facts)
+    scaled = case.run_of(columns)
     said = [(f.metric, f.severity, f.first, f.last) for f in look(rule, scaled)]
     assert said == [(f.metric, f.severity, f.first, f.last) for f in look(rule, case.spoilt())]
 
@@ -222,11 +222,9 @@ WHOLE = {
 """Rules that speak of the whole run, so that more rows change what they say, and of what."""
 
 
-@every_rule
-def test_quiet_rows_after_it_change_no_earlier_finding(rule: Rule):
-    """Five hundred healthy rows more: what was found, and was over, stays what it was."""
-    case = CASES[rule.name]
-    columns, more = case.columns(), case.base(N + 500)
+def lengthened(case: Case, rows: int) -> Columns:
+    """The columns of a spoilt run that goes on quietly."""
+    columns, more = case.columns(), case.base(N + rows)
     for name, values in columns.items():
         late = more[name][N:]
         if name == "wall_time":
@@ -234,8 +232,16 @@ def test_quiet_rows_after_it_change_no_earlier_finding(rule: Rule):
         columns[name] = (
             [*values, *late] if isinstance(values, list) else np.concatenate([values, late])
         )
+    return columns
+
+
+@every_rule
+def test_quiet_rows_after_it_change_no_earlier_finding(rule: Rule):
+    """Five hundred healthy rows more: what was found, and was over, stays what it was."""
+    case = CASES[rule.name]
+    columns = lengthened(case, 500)
     before = [f for f in grave(rule, case.spoilt()) if f.last <= N - 100]
-    after = grave(rule, make_run(**columns, facts=case.facts))
+    after = grave(rule, case.run_of(columns))
     if rule.name in WHOLE:
         assert on_fault(case, after) or case.notice or not before
         return

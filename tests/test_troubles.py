@@ -1,0 +1,93 @@
+"""Troubles: which lines of a text tell of hardware, how surely, and which only look like it."""
+
+from pathlib import Path
+
+import pytest
+
+from stabcli.troubles import gravity, troubles
+
+XID = "[ 12.3] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>"
+SPEEDS = "| MnRtt/Rnk: 1.0ms/0 | MnEtpt/Rnk: {}TF/30 | MxEtpt/Rnk: 608.83TF/13"
+SLOW = "STRAGGLER DETECTION WARNING: Some GPUs have worse relative performance. Affected ranks: {5}"
+
+
+def said(tmp_path: Path, *lines: str) -> list[tuple[str, int, str | None]]:
+    """Kind, line and gravity of what a text of these lines tells."""
+    path = tmp_path / "train.log"
+    path.write_text("".join(line + "\n" for line in lines))
+    found, whole = troubles(path)
+    assert whole
+    return [(s.kind, s.line, gravity(s.kind, s.text)) for s in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "how"),
+    [
+        (XID.format(48), "gpu-fault", "fatal"),
+        (XID.format(79) + ", GPU has fallen off the bus.", "gpu-fault", "fatal"),
+        (XID.format(63) + ", Row Remapper: New row marked for remapping", "gpu-fault", "fault"),
+        (XID.format(74), "gpu-fault", "fault"),
+        (XID.format(31), "gpu-fault", "unclear"),
+        ("Xid 64 on GPU 3: uncorrectable ECC", "gpu-fault", "fatal"),
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-fault", "fatal"),
+        ("CUDA error: uncorrectable ECC error encountered, rank 0", "gpu-fault", "fatal"),
+        ("CUDA error: an illegal memory access was encountered", "gpu-fault", "unclear"),
+        ("CUDA error: device-side assert triggered", "gpu-fault", None),
+        ("E cuda_platform.cc:51] failed call to cuInit: CUDA error: UNKNOWN ERROR (303)",
+         "gpu-fault", None),
+        ("RuntimeError: CUDA error: out of memory", "gpu-fault", None),
+        ("[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8)",
+         "communication", "fault"),
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970",
+         "communication", "fault"),
+        ("gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:3812",
+         "communication", "fault"),
+        ("urllib3: Connection reset by peer while posting to api.example.org",
+         "communication", None),
+        ("First rerun: unexpected result is not reproducible within the tolerance (1 != 2)",
+         "wrong-result", "fault"),
+        ("Possible persistent error!", "wrong-result", "fatal"),
+        (SPEEDS.format("221.4"), "straggler", "fault"),
+        (SLOW, "straggler", "fault"),
+        ("      Rank=5 Node=a1 Score=0.41", "straggler", "fault"),
+    ],
+)  # fmt: skip
+def test_lines_and_how_surely_they_tell_of_hardware(tmp_path, line, kind, how):
+    """Devices that are of no more use, that failed, or that may have."""
+    assert said(tmp_path, "step 1, loss=2.0", line) == [(kind, 2, how)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node1:412:412 [0] NCCL INFO NCCL version 2.21.5+cuda12.4",
+        "node1:412:412 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]",
+        "node1:412:501 [0] NCCL INFO [Service thread] Connection closed by localRank 3",
+        "| GPU  Name        Persistence-M| Bus-Id        Disp.A | Volatile Uncorr. ECC |",
+        "GPU 0: aggregate uncorrectable ECC errors: 0",
+        "GPU 0: uncorrectable ECC error count = 0, corrected 12",
+        "ECC mode: enabled, corrected ECC errors: 3",
+        SPEEDS.format("560.82"),
+        "      Rank=5 Node=a1 Score=0.97",
+        "Possible issue with the tokenizer: x",
+        "second rerun of the evaluation",
+    ],
+)
+def test_lines_that_only_look_like_it(tmp_path, line):
+    """What a healthy start prints, counts of errors that are 0, GPUs that keep up."""
+    assert said(tmp_path, line) == []
+
+
+def test_a_warning_whose_scores_are_good_is_none(tmp_path):
+    """The threshold of such warnings is the user's; three quarters is ours."""
+    scores = [f"  Rank={r} Node=a Score=0.9{r}" for r in range(4)]
+    assert said(tmp_path, *scores, SLOW) == []
+    assert said(tmp_path, *scores, "  Rank=5 Node=a Score=0.51", SLOW) == [
+        ("straggler", 5, "fault")
+    ]
+
+
+def test_another_xid_is_another_line(tmp_path):
+    """Lines alike but for numbers are told once, but not where the number is what they tell."""
+    lines = [XID.format(63), XID.format(63), XID.format(79)]
+    assert said(tmp_path, *lines) == [("gpu-fault", 1, "fault"), ("gpu-fault", 3, "fatal")]
