@@ -9,6 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from stabcli.metrics import COMPUTED_FROM
 from stabcli.rules import Finding
 from stabcli.run import Run
 from stabcli.series import SHORT, WINDOW, Signal, signals, spread
@@ -27,8 +28,6 @@ TOLERANCE = 0.02
 FAR = 0.5
 """Relative distance to the level before, beyond which a series has diverged."""
 
-_COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
-"""What a rule computes a metric from where it was not logged."""
 CLOCKS = ("wall_time", "elapsed_seconds")
 """Metrics whose gaps are over with the row that ends them."""
 
@@ -66,8 +65,7 @@ class Judge:
         signal = self._signal(findings, worst, numeric=numeric)
         if signal is None:
             return End(ending="unresolved")
-        telling = [f for f in findings if f.severity != "notice"] or findings
-        first, last = min(f.first for f in findings), max(f.last for f in telling)
+        first, last = min(f.first for f in findings), max(f.last for f in findings)
         steps, values = signal.steps, signal.values
         start = int(np.searchsorted(steps, first))
         horizon = max(min(max(self._total // 20, 1000), 5000), 20 * self._interval)
@@ -109,7 +107,7 @@ class Judge:
         if numeric and of_model and self._run.has("loss"):
             metric = "loss"
         if not self._run.has(metric):
-            metric = _COMPUTED_FROM.get(metric, metric)
+            metric = COMPUTED_FROM.get(metric, metric)
         if metric not in self._signals:
             parts = signals(self._run, metric) if self._run.has(metric) else []
             self._signals[metric] = {s.attempt: s for s in parts}

@@ -34,7 +34,7 @@ class Incident:
     """One event of a run: everything that went wrong together."""
 
     findings: tuple[Finding, ...]
-    """Ordered by first step: the first is what moved first, which is often the cause."""
+    """Ordered by first step."""
     ending: Ending
     """How it ended."""
     recovered: Step | None
@@ -43,9 +43,14 @@ class Incident:
     """What else is known: ``instant``, ``gradual-onset``, ``warm-up``, ``resume``, …"""
 
     @property
+    def telling(self) -> tuple[Finding, ...]:
+        """The findings that make it: those above notice, or all where there is none above."""
+        return tuple(f for f in self.findings if f.severity != "notice") or self.findings
+
+    @property
     def lead(self) -> Finding:
-        """What moved first."""
-        return self.findings[0]
+        """What moved first, which is often the cause; a notice does not lead graver findings."""
+        return self.telling[0]
 
     @property
     def worst(self) -> Finding:
@@ -77,14 +82,13 @@ class Incident:
 
     @property
     def first(self) -> Step:
-        """First step of the event."""
+        """First step of the event; a notice beside graver findings does not make it longer."""
         return self.lead.first
 
     @property
     def last(self) -> Step:
         """Last step of the event; a notice beside graver findings does not make it longer."""
-        telling = [f for f in self.findings if f.severity != "notice"] or self.findings
-        return max(f.last for f in telling)
+        return max(f.last for f in self.telling)
 
     @property
     def family(self) -> str:
@@ -149,12 +153,11 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     """Make an incident of findings, with its ending and tags."""
     findings.sort(key=lambda f: (f.first, -SEVERITIES.index(f.severity), f.rule))
     incident = Incident(findings=tuple(findings), ending="unresolved", recovered=None)
-    telling = [f for f in findings if f.severity != "notice"] or findings
-    tags = {t for f in telling for t in f.tags}
+    tags = {t for f in incident.telling for t in f.tags}
     if STATISTIC in tags or incident.family in ("restarts", "schedule"):
         return replace(incident, tags=tuple(sorted(tags)))
     numeric = incident.family == "numerics"
-    end = judge.ending(findings, incident.worst, numeric=numeric)
+    end = judge.ending(incident.telling, incident.worst, numeric=numeric)
     if end.onset is not None and "gradual-onset" not in tags:
         tags.add(end.onset)
     lead, worst = incident.lead, incident.worst

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -115,6 +116,11 @@ class Run:
     """The files it was read from, as the user would name them, the one that rows cite first."""
     troubles: tuple[Trouble, ...] = ()
     """What its text logs, and other text beside them, say of troubles."""
+    told: tuple[pl.DataFrame, ...] = ()
+    """Rows as the logs hold them, of steps that several lines or files tell of.
+
+    Columns as in ``frame``, whose rows were made of them and cite one of them.
+    """
 
     def has(self, *metrics: str) -> bool:
         """Say whether every one of ``metrics`` was logged at least once."""
@@ -146,6 +152,29 @@ class Run:
             if len(gaps):
                 return max(1, round(float(np.median(gaps.to_numpy()))))
         return None
+
+    def place(self, metric: str, row: int) -> tuple[str | None, int | None]:
+        """Return file and line in which a measurement of a row stands, None where unknown.
+
+        Of several lines that tell of its step it is the one with that value, or else with the
+        nearest, since a median of two values stands nowhere.
+        """
+        frame = self.frame
+        where = frame.select(c for c in ("file", "line") if c in frame.columns).row(row, named=True)
+        key = (pl.col("attempt") == frame["attempt"][row]) & (pl.col("step") == frame["step"][row])
+        value = frame[metric][row] if metric in frame.columns else None
+        nearest = math.inf, math.inf
+        for rows in self.told:
+            if value is None or metric not in rows.columns or rows[metric].dtype != pl.Float64:
+                continue
+            for one in rows.filter(key & pl.col(metric).is_not_null()).iter_rows(named=True):
+                other = one[metric]
+                same = other == value or (math.isnan(other) and math.isnan(value))
+                away = 0.0 if same else abs(other - value)
+                rank = (0.0, away) if math.isfinite(away) else (1.0, 0.0)
+                if rank < nearest:
+                    nearest, where = rank, one
+        return where.get("file"), where.get("line")
 
     def fact(self, name: str) -> float | None:
         """Return a numeric fact, or None where the run does not say."""

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from stabcli.errors import SettingError
+from stabcli.metrics import COMPUTED_FROM
 from stabcli.presets import PRESETS
 from stabcli.published import Detector, finite_only
 from stabcli.registry import Documented, Registry
@@ -223,8 +224,8 @@ def finding(
         tags: What else is known.
     """
     frame = run.frame
-    file = frame["file"][peak] if "file" in frame.columns else None
-    line = frame["line"][peak] if "line" in frame.columns else None
+    logged = metric if metric in frame.columns else COMPUTED_FROM.get(metric, metric)
+    file, line = run.place(logged, peak)
     return Finding(
         metric=metric,
         severity=severity,
@@ -235,7 +236,7 @@ def finding(
         value=float(value),
         expected=None if expected is None else float(expected),
         score=None if score is None else float(score),
-        line=None if line is None else int(line),
+        line=line,
         file=file,
         tags=tags,
     )

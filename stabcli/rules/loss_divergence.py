@@ -251,5 +251,10 @@ def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> i
     below = np.flatnonzero(level <= low + risen / 4)
     last_low = int(below[-1]) if len(below) else 0
     about = min(first, max(0, start + last_low + 1 - short // 2))
-    high = np.flatnonzero(x[about : first + 1] > low + risen / 4)
-    return about + int(high[0]) if len(high) else about
+    # Not the first single row up there, which noise puts there, but where the rows turn.
+    slope, step = (
+        about + int(np.argmin(np.cumsum(np.concatenate([[0.0], near - low - risen * part]))))
+        for near, part in ((x[about : first + 1], 0.25), (x[about : first + 1], 0.5))
+    )
+    early = slope < step and np.median(x[slope:step]) > low + risen / 8
+    return min(first, slope if early else step)
