@@ -16,6 +16,11 @@ NEAR_STEPS = 50
 NEAR_ROWS = 5
 """Findings closer than this many steps or rows are one incident."""
 
+NOT_UNSTABLE = ("frozen-values", "grad-norm-vanishing", "loss-broken")
+"""Rules that find no instability: no batch did it, and no learning rate mends it."""
+NO_LOSS = "no-loss"
+"""Tag of a finding that a loss is no longer logged, which may hide a NaN or be a logger's fault."""
+
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
               "elapsed_seconds", "tflops_per_gpu"),
@@ -89,6 +94,11 @@ class Incident:
     def last(self) -> Step:
         """Last step of the event; a notice beside graver findings does not make it longer."""
         return max(f.last for f in self.telling)
+
+    @property
+    def unstable(self) -> bool:
+        """Whether training went wrong, and not the set-up of the run, its code or its logging."""
+        return self.rule not in NOT_UNSTABLE and NO_LOSS not in self.worst.tags
 
     @property
     def family(self) -> str:

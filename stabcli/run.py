@@ -15,6 +15,28 @@ KEYS = ("attempt", "step", "line", "file", "wall_time", "discarded", "hidden")
 """Columns of a frame that are not measurements."""
 
 
+HOLE = 20
+"""Usual distances of rows from which there is a hole between two of them."""
+HOLE_SHARE = 0.01
+"""Share of an attempt's steps that a hole must be besides."""
+AROUND = 16
+"""Rows on either side of a hole that tell what is usual there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Steps of an attempt that its log does not tell of, though it does of those around them."""
+
+    row: int
+    """The row after it, in the frame."""
+    first: Step
+    """The last logged step before it."""
+    last: Step
+    """The step of ``row``."""
+    steps: int
+    """How many steps it holds beyond those that a row usually stands for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     """Something known of the whole run that is not a series."""
@@ -175,6 +197,28 @@ class Run:
                 if rank < nearest:
                     nearest, where = rank, one
         return where.get("file"), where.get("line")
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Where steps are missing from an attempt, in the order of the frame."""
+        steps, attempts = self.frame["step"].to_numpy(), self.frame["attempt"].to_numpy()
+        found: list[Hole] = []
+        for attempt in self.attempts:
+            start, stop = np.searchsorted(attempts, [attempt.attempt, attempt.attempt + 1])
+            gaps = np.diff(steps[start:stop])
+            least = HOLE_SHARE * (attempt.last_step - attempt.first_step)
+            if len(gaps) < 4 or gaps.max() <= max(HOLE * np.median(gaps), least):
+                continue
+            for i in np.flatnonzero(gaps > max(HOLE * gaps.min(), least)).tolist():
+                sides = gaps[max(0, i - AROUND) : i], gaps[i + 1 : i + 1 + AROUND]
+                usual = max(float(np.median(side)) for side in sides if len(side))
+                if gaps[i] > HOLE * usual:
+                    first, last = int(steps[start + i]), int(steps[start + i + 1])
+                    missing = last - first - round(usual)
+                    found.append(
+                        Hole(row=int(start) + i + 1, first=first, last=last, steps=missing)
+                    )
+        return found
 
     def fact(self, name: str) -> float | None:
         """Return a numeric fact, or None where the run does not say."""

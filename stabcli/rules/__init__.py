@@ -32,6 +32,10 @@ STATISTIC = "statistic"
 """Tag of a finding that describes the whole run and belongs to no event."""
 
 
+AT_LEVEL = 0.01
+"""Relative distance to a level within which a row shows it."""
+
+
 class CannotLook(Exception):
     """Raised by a rule whose run lacks what it needs; becomes a ``Skipped``, never a clean bill."""
 
@@ -51,9 +55,9 @@ class Finding:
     last: Step
     """Last step of the stretch, inclusive."""
     peak: Step
-    """Step of the worst value."""
+    """Step of the worst value, or of the first that shows the level where ``value`` is one."""
     value: float
-    """The worst value in the stretch, in the metric's unit."""
+    """The worst value in the stretch, or its level, in the metric's unit."""
     expected: float | None
     """What the rule compared it with, in the same unit; None where any value would be wrong."""
     score: float | None
@@ -203,7 +207,7 @@ def finding(
     *,
     metric: str,
     rows: tuple[int, int],
-    peak: int,
+    peak: int | None = None,
     severity: Severity,
     value: float,
     expected: float | None = None,
@@ -216,14 +220,16 @@ def finding(
         run: The run.
         metric: Canonical name, or the log's own.
         rows: First and last row of the stretch, inclusive, both of one attempt.
-        peak: Row of the worst value.
+        peak: Row of the worst value; without, ``value`` is the level of the stretch, and the first
+            row at that level shows it.
         severity: How bad it is.
-        value: The worst value.
+        value: The worst value, or the level.
         expected: What it was compared with.
         score: How far it is, 1 being the threshold.
         tags: What else is known.
     """
     frame = run.frame
+    peak = _at_level(run, metric, rows, value) if peak is None else peak
     logged = metric if metric in frame.columns else COMPUTED_FROM.get(metric, metric)
     file, line = run.place(logged, peak)
     return Finding(
@@ -240,6 +246,14 @@ def finding(
         file=file,
         tags=tags,
     )
+
+
+def _at_level(run: Run, metric: str, rows: tuple[int, int], level: float) -> int:
+    """Return the first of the rows within ``AT_LEVEL`` of a level, or the one that is nearest."""
+    away = np.abs(run.array(metric)[rows[0] : rows[1] + 1] - level)
+    away[~np.isfinite(away)] = np.inf
+    near = np.flatnonzero(away <= AT_LEVEL * abs(level))
+    return rows[0] + int(near[0] if len(near) else np.argmin(away))
 
 
 def published(

@@ -80,7 +80,6 @@ def _whole(run: Run, rows: np.ndarray, x: np.ndarray, expected: float) -> Findin
         run,
         metric="loss",
         rows=(int(rows[0]), int(rows[-1])),
-        peak=int(rows[int(np.argmax(x))]),
         severity="error",
         value=float(np.median(x)),
         expected=expected,

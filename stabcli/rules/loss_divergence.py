@@ -110,14 +110,12 @@ def loss_divergence(
             after = any(-SETTLES <= warm + first - c < SETTLES for c in changes)
             if after and top < CHANGE_RISE * abs(low):
                 severity = "notice"
-            peak = warm + first + int(np.argmax(x[first : last + 1]))
             begun = float(np.median(x[first : first + MINIMUM]))
             slow = begun < low + error_rise * abs(low) / 2
             yield finding(
                 run,
                 metric="loss",
                 rows=(int(rows[0]), int(rows[1])),
-                peak=int(signal.rows[peak]),
                 severity=severity,
                 value=low + top,
                 expected=low,
@@ -133,7 +131,6 @@ def loss_divergence(
                     run,
                     metric="loss",
                     rows=(int(signal.rows[warm + s.first]), int(signal.rows[warm + s.last])),
-                    peak=int(signal.rows[warm + s.last]),
                     severity="warning",
                     value=float(np.exp(s.after)),
                     expected=float(np.exp(s.before)),
