@@ -27,6 +27,7 @@ from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
+from stabcli.settings import suggestion
 from stabcli.sources import Source
 from stabcli.stepping import moving_steps, steps_of_epochs, whole_steps
 
@@ -151,7 +152,7 @@ def _columns(
         if canonical not in METRICS:
             raise SettingError(
                 f"{place}={name}: {canonical!r} is no metric of stabcli:"
-                f" one of {', '.join(METRICS)}"
+                f" {suggestion(canonical, METRICS)}"
             )
         if name not in own:
             raise SettingError(

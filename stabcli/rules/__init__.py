@@ -7,12 +7,13 @@ Its keyword-only parameters are its settings; its docstring is its documentation
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import numpy as np
+from polars.exceptions import PolarsError
 
 from stabcli.errors import SettingError
 from stabcli.metrics import COMPUTED_FROM
@@ -21,6 +22,7 @@ from stabcli.published import Detector, finite_only
 from stabcli.registry import Documented, Registry
 from stabcli.run import Run
 from stabcli.series import signals, stretches
+from stabcli.settings import suggestion
 from stabcli.units import Step
 
 Severity = Literal["notice", "warning", "error", "critical"]
@@ -34,6 +36,10 @@ STATISTIC = "statistic"
 
 AT_LEVEL = 0.01
 """Relative distance to a level within which a row shows it."""
+
+
+LISTED = "stabcli rules lists them"
+"""Where all rules are named."""
 
 
 class CannotLook(Exception):
@@ -134,10 +140,12 @@ def select(
     known = {r.name: r for r in rules}
     for name in only:
         if name not in known:
-            raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
+            raise SettingError(
+                f"--rule {name}: no such rule: {suggestion(name, known, see=LISTED)}"
+            )
     for name in presets:
         if name not in PRESETS:
-            raise SettingError(f"{where} {name}: no such preset{_meant(name, PRESETS)}")
+            raise SettingError(f"{where} {name}: no such preset: {suggestion(name, PRESETS)}")
     if only:
         return [known[name] for name in dict.fromkeys(only)]
     return [r for r in rules if any(p in presets for p in r.presets)]
@@ -154,7 +162,8 @@ def run_rules(
         settings: Rule name -> setting -> value, where it is not the default.
 
     Raises:
-        SettingError: A setting is unknown or of the wrong type.
+        SettingError: A setting is unknown, of the wrong type, out of range, or none that the rule
+            can work with.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -168,6 +177,14 @@ def run_rules(
             findings += [replace(f, rule=r.name) for f in r.check(run, **values[r.name])]
         except CannotLook as why:
             skipped.append(Skipped(rule=r.name, why=str(why)))
+        except (ArithmeticError, LookupError, TypeError, ValueError, PolarsError) as error:
+            if not values[r.name]:
+                raise
+            given = ", ".join(f"{k}={v}" for k, v in values[r.name].items())
+            raise SettingError(
+                f"{r.name}: cannot look with {given}: give values nearer to the defaults, which"
+                f" stabcli explain {r.name} names"
+            ) from error
     return findings, skipped
 
 
@@ -175,31 +192,50 @@ def checked_settings(r: Rule, given: Mapping[str, Any], *, where: str = "") -> d
     """Return ``given`` converted to the types of the rule's defaults; ``where`` it was given.
 
     Raises:
-        SettingError: A setting is unknown or of the wrong type.
+        SettingError: A setting is unknown, of the wrong type, or out of range.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in r.settings:
-            raise SettingError(f"{where}{r.name}.{name}: no such setting{_meant(name, r.settings)}")
+            raise SettingError(
+                f"{where}{r.name}.{name}: no such setting: {suggestion(name, r.settings)}"
+            )
         default = r.settings[name]
         wanted = type(default)
         try:
             if isinstance(value, bool) != isinstance(default, bool):
                 raise ValueError
             values[name] = wanted(value)
-        except (TypeError, ValueError):
+            if not _in_range(name, values[name], default):
+                raise ValueError
+        except (OverflowError, TypeError, ValueError):
             raise SettingError(
-                f"{where}{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
+                f"{where}{r.name}.{name}: takes {_taken(name, default)}, not {value!r}"
             ) from None
     return values
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+_SHARES = ("share", "error_share", "keep")
+"""Settings that are parts of a whole."""
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else f": one of {', '.join(sorted(known))}"
+def _in_range(name: str, value: Any, default: Any) -> bool:
+    """Say whether a setting can be meant: finite, and negative only where its default is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return True
+    if not math.isfinite(value) or (name in _SHARES and value > 1):
+        return False
+    return value >= 0 or default <= 0
+
+
+def _taken(name: str, default: Any) -> str:
+    """Say what a setting takes."""
+    if isinstance(default, (bool, str)):
+        return "true or false" if isinstance(default, bool) else "a word"
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    if name in _SHARES:
+        return f"{kind} from 0 to 1"
+    return f"{kind} of 0 or more" if default > 0 else kind
 
 
 def finding(

@@ -45,7 +45,7 @@ def grad_norm_drift(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_clipping.jsonl --rule grad-norm-drift --format brief
-    warning   grad-norm-drift      attempt 0  step 1154..2000  grad_norm 2.889, expected 0.3553
+    warning   grad-norm-drift      attempt 0  step 846..2000  grad_norm 2.889, expected 0.3553
 
     ## Sources
     - Gradient norms that grew over weeks before the run had to be given up: chronicles of

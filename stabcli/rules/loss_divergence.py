@@ -27,6 +27,8 @@ SURER = 1.4
 """Times the standard errors by which a climb must exceed the lowest level to count at once."""
 MOST_BLOCKS = 100
 """Blocks of a run among which a slide is looked for."""
+RISING = 3.0
+"""Standard errors by which rows must lie above the lowest level to be the foot of a slope."""
 BLOCKS = 256
 """Medians from which the level of a wide window is told."""
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -79,7 +81,7 @@ def loss_divergence(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_divergence.jsonl --rule loss-divergence --format brief
-    error     loss-divergence      attempt 0  step 818..1200  loss 3.297, expected 2.402
+    error     loss-divergence      attempt 0  step 820..1200  loss 3.297, expected 2.402
 
     ## Sources
     - ``rise`` and ``share``: no finding in 320 clean made runs and 83 real ones, and a rise of a
@@ -249,9 +251,14 @@ def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> i
     last_low = int(below[-1]) if len(below) else 0
     about = min(first, max(0, start + last_low + 1 - short // 2))
     # Not the first single row up there, which noise puts there, but where the rows turn.
+    near = x[about : first + 1]
     slope, step = (
-        about + int(np.argmin(np.cumsum(np.concatenate([[0.0], near - low - risen * part]))))
-        for near, part in ((x[about : first + 1], 0.25), (x[about : first + 1], 0.5))
+        int(np.argmin(np.cumsum(np.concatenate([[0.0], near - low - risen * part]))))
+        for part in (0.25, 0.5)
     )
-    early = slope < step and np.median(x[slope:step]) > low + risen / 8
-    return min(first, slope if early else step)
+    if slope < step:
+        noise = spread(np.diff(x[start : first + 1])) / np.sqrt(2.0)
+        least = max(risen / 8, RISING * noise / np.sqrt(step - slope))
+        if np.median(near[slope:step]) > low + least:
+            step = slope
+    return min(first, about + step)
