@@ -53,7 +53,8 @@ def read(
 
     known = [r.name for r in readers]
     if reader is not None and reader not in known:
-        raise SettingError(f"reader {reader!r}: no such reader: {suggestion(reader, known)}")
+        meant = suggestion(reader, known, see="stabcli formats lists them")
+        raise SettingError(f"reader {reader!r}: no such reader: {meant}")
     given = dict(given_fact(k, v, f"argument {k}") for k, v in (facts or {}).items())
     options = Options(names=dict(names or {}), facts=given, metrics=tuple(metrics))
     log = str(path)

@@ -16,11 +16,18 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
+from stabcli.attempts import (
+    mark_discarded,
+    number_attempts,
+    one_row_a_step,
+    rows_of_one_step,
+    summaries,
+)
 from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
+from stabcli.settings import suggestion
 from stabcli.sources import Source
 from stabcli.stepping import moving_steps, steps_of_epochs, whole_steps
 
@@ -106,12 +113,15 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         )
     frame = number_attempts(frame, notes)
     frame, left_out = _within_budget(frame, options, notes)
+    apart = rows_of_one_step(frame) if LINE in frame.columns or FILE in frame.columns else None
     frame = one_row_a_step(frame, notes)
     frame = _unhide(frame, list(reading.table.columns), notes)
     files = [str(path) for path in reading.files] or [source.shown]
     if FILE in frame.columns and frame[FILE].n_unique() == 1:
         files.sort(key=lambda path: not path.endswith(f"{os.sep}{frame[FILE][0]}"))
+        frame = frame.drop(FILE)
     frame = _finish(mark_discarded(frame))
+    told = () if apart is None or not apart.height else (_finish(apart),)
     return Run(
         name=reading.name,
         source=source.shown,
@@ -124,6 +134,7 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         bad=reading.bad,
         left_out=left_out,
         files=tuple(files),
+        told=told,
     )
 
 
@@ -141,7 +152,7 @@ def _columns(
         if canonical not in METRICS:
             raise SettingError(
                 f"{place}={name}: {canonical!r} is no metric of stabcli:"
-                f" one of {', '.join(METRICS)}"
+                f" {suggestion(canonical, METRICS)}"
             )
         if name not in own:
             raise SettingError(
@@ -363,8 +374,6 @@ def _finish(frame: pl.DataFrame) -> pl.DataFrame:
     """Name the reserved columns and bring all into the order that ``Run.frame`` promises."""
     names = {LINE: "line", FILE: "file"}
     frame = frame.rename({k: v for k, v in names.items() if k in frame.columns})
-    if "file" in frame.columns and frame["file"].n_unique() == 1:
-        frame = frame.drop("file")
     leading = [c for c in _LEADING if c in frame.columns]
     known = [c for c in METRICS if c in frame.columns and c not in leading]
     rest = [

@@ -92,6 +92,11 @@ def _out_of_order(at: np.ndarray, i: int) -> bool:
     return bool(higher and alone)
 
 
+def rows_of_one_step(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of steps that have several in one attempt."""
+    return frame.filter(pl.struct("attempt", "step").is_duplicated())
+
+
 def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Merge the rows of one step of one attempt: per field the last value, non-finite first."""
     key = ["attempt", "step"]

@@ -17,7 +17,7 @@ from stabcli.ledger import Ledger, ledger
 from stabcli.progress import tokens_reached
 from stabcli.run import Run
 from stabcli.settings import suggestion
-from stabcli.tails import FEWEST, Kept, Level, kept, level, tail
+from stabcli.tails import FEWEST, Kept, Level, gone, kept, level, tail
 from stabcli.units import count, number, percent
 
 ERRORS = 3.0
@@ -99,6 +99,10 @@ def _final(ours: _Side, theirs: _Side, margin: float) -> Criterion:
     name = "baseline final-loss"
     if ours.loss is None or theirs.loss is None:
         return _untold(name, "loss", ours.loss is None, theirs.loss is None)
+    for side, whose in ((ours, "the loss"), (theirs, "the loss of the baseline")):
+        if side.loss is not None and (late := gone(side.run, side.loss)):
+            why = f"{whose} at the end is unknown: it was {late}"
+            return Criterion(name=name, status="unknown", text=why)
     a, b = tail(ours.loss), tail(theirs.loss)
     return _loss(name, a, b, margin, f"median of the last {a.rows:,} logged")
 

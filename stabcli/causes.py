@@ -81,7 +81,8 @@ class Cause:
 def causes(run: Run, incidents: Sequence[Incident]) -> tuple[tuple[Cause, ...], ...]:
     """Return for each incident the causes its evidence supports, the surest first.
 
-    Notices, statistics of a whole run, and what is no event of the model or its speed, get none.
+    Notices, statistics of a whole run, and what is no event of the model or its speed, get none,
+    and neither does what is no instability.
     """
     findings = [f for i in incidents for f in i.findings]
     orders: dict[int, tuple[Cause, ...]] = {}
@@ -94,7 +95,7 @@ def _ranked(
     findings: list[Finding],
     orders: dict[int, tuple[Cause, ...]],
 ) -> tuple[Cause, ...]:
-    if incident.severity == "notice" or STATISTIC in incident.tags:
+    if incident.severity == "notice" or STATISTIC in incident.tags or not incident.unstable:
         return ()
     if incident.family == "speed":
         found = [*_of_fault(run, incident, ("gpu-fault", "communication", "straggler"))]
@@ -366,8 +367,7 @@ def _of_batch(run: Run, incident: Incident) -> Iterator[Cause]:
         yield Cause(name="bad-batch", standing="supported", why=why, rows=rows)
         return
     interval = run.log_interval or 1
-    grave = [f for f in incident.findings if f.severity != "notice"]
-    lasts = max(f.last for f in grave) - min(f.first for f in grave)
+    lasts = incident.last - incident.first
     if "gradual-onset" not in incident.tags and lasts < SHORT_ROWS * interval:
         why = "it came from one row to the next and was short; replay of the batch can tell"
         yield Cause(name="bad-batch", standing="hypothesis", why=why, rows=rows)

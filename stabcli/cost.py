@@ -28,10 +28,14 @@ WasteClass = Literal[
     "downtime",
     "stall",
     "slow",
+    "unseen",
     "productive",
 ]
 CLASSES: tuple[WasteClass, ...] = get_args(WasteClass)
 """Where time goes; a row or gap belongs to the first that applies."""
+
+HOLES_SHOWN = 3
+"""Holes in a log that are named."""
 
 MEANING: Final[dict[WasteClass, str]] = {
     "poisoned": "trained after a non-finite state that never healed",
@@ -42,6 +46,7 @@ MEANING: Final[dict[WasteClass, str]] = {
     "downtime": "between attempts",
     "stall": "standing still within an attempt: hangs, checkpoints, evaluations",
     "slow": "above the run's own usual step time",
+    "unseen": "steps that the log does not tell of: nobody knows whether they were well",
     "productive": "the rest",
 }
 """One line on each class."""
@@ -70,11 +75,11 @@ class CostReport:
     at_stake: tuple[Cost, ...] = ()
     """What each warning that never recovered would have thrown away, had it been an error."""
     total: Cost = field(default_factory=Cost)
-    """Everything wasted, over disjoint rows and gaps: nothing counts twice."""
+    """Everything known to be wasted, over disjoint rows and gaps: nothing counts twice."""
     all: Cost = field(default_factory=Cost)
     """Everything the run used."""
     goodput: float | None = None
-    """Productive share of the GPU time, or of the tokens where GPU time is unknown."""
+    """Productive share of the GPU time that the log tells of; of tokens where that is unknown."""
     classes: tuple[tuple[WasteClass, Cost], ...] = ()
     """Each class that occurs with its cost; they add up to ``all``."""
     assumptions: tuple[str, ...] = ()
@@ -83,6 +88,11 @@ class CostReport:
     """Figure (``tokens``, ``gpu_hours``) and where it comes from."""
     efficiency: Efficiency = field(default_factory=Efficiency)
     """MFU, and what its distance to a target costs; beside the classes, not in them."""
+
+    @property
+    def unseen(self) -> Cost | None:
+        """What the log does not tell of; None where it tells of all."""
+        return dict(self.classes).get("unseen")
 
 
 def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
@@ -94,10 +104,11 @@ def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
     book = ledger(run)
     damages = Damages(run)
     classes = _classes(run, incidents, book)
-    wasted = [cost for name, cost in classes.items() if name != "productive"]
+    wasted = [cost for name, cost in classes.items() if name not in ("productive", "unseen")]
     total = _sum(wasted, like=book)
     everything = _sum(list(classes.values()), like=book)
     productive = classes.get("productive", _none(book))
+    seen = _sum([cost for name, cost in classes.items() if name != "unseen"], like=book)
     notes = [*book.assumptions, *contradictions(run, book), *_notes(run, classes)]
     fit = efficiency(run, book.tokens, book.gpu_seconds, dict(book.sources)["gpu_hours"])
     report = CostReport(
@@ -105,7 +116,7 @@ def price(run: Run, incidents: Sequence[Incident]) -> CostReport:
         at_stake=tuple(_at_stake(i, book, damages) for i in incidents),
         total=total,
         all=everything,
-        goodput=_share(productive, everything),
+        goodput=_share(productive, seen),
         classes=tuple((name, classes[name]) for name in CLASSES if name in classes),
         assumptions=tuple(dict.fromkeys([*notes, *fit.notes])),
         sources=tuple(book.sources.items()),
@@ -149,6 +160,8 @@ def _classes(run: Run, incidents: Sequence[Incident], book: Ledger) -> dict[Wast
     skipped = shares["productive"] * _skipped(run, book)
     shares["skipped"] = skipped
     shares["productive"] = shares["productive"] - skipped
+    shares["unseen"] = shares["productive"] * _unseen(run, book)
+    shares["productive"] = shares["productive"] - shares["unseen"]
     found: dict[WasteClass, Cost] = {}
     for name, share in shares.items():
         if share.any():
@@ -178,6 +191,14 @@ def _skipped(run: Run, book: Ledger) -> np.ndarray:
         return np.zeros(len(book.steps))
     count = np.nan_to_num(run.array("skipped_steps"), nan=0.0, posinf=0.0, neginf=0.0)
     share: np.ndarray = np.clip(count / np.maximum(book.steps, 1), 0.0, 1.0)
+    return share
+
+
+def _unseen(run: Run, book: Ledger) -> np.ndarray:
+    """Return the share of every row that stands for steps which the log does not tell of."""
+    share = np.zeros(len(book.steps))
+    for hole in run.holes:
+        share[hole.row] = hole.steps / max(1, int(book.steps[hole.row]))
     return share
 
 
@@ -270,6 +291,13 @@ def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:
         notes.append(
             f"goodput is a share of the {'tokens' if counted else 'steps'}: without GPU-hours"
             " downtime, stalls and slowness stay unseen"
+        )
+    if holes := run.holes:
+        where = ", ".join(f"{h.first:,} and {h.last:,}" for h in holes[:HOLES_SHOWN])
+        more = f" and {len(holes) - HOLES_SHOWN:,} other places" if holes[HOLES_SHOWN:] else ""
+        notes.append(
+            f"{sum(h.steps for h in holes):,} steps between {where}{more} are in no row: unseen,"
+            " neither productive nor wasted; give the log that holds them as well"
         )
     if "stall" in classes:
         notes.append("stalls hold every pause between rows: checkpoints and evaluations as well")

@@ -14,7 +14,7 @@ from stabcli.ledger import steps_of_rows
 from stabcli.metrics import METRICS
 from stabcli.rules import rules
 from stabcli.settings import suggestion
-from stabcli.tails import kept, tail
+from stabcli.tails import gone, kept, tail
 from stabcli.units import gpu_hours, number, percent, quantity
 
 Status = Literal["pass", "fail", "unknown", "skipped"]
@@ -215,6 +215,9 @@ def _final_loss(d: Diagnosis, name: str, most: float) -> Criterion:
     series = kept(d.run, "loss")
     if series is None:
         why = "the log has no loss: say which column it is with --map loss=NAME"
+        return Criterion(name=name, status="unknown", text=why, limit=most)
+    if late := gone(d.run, series):
+        why = f"the loss at the end is unknown: it was {late}"
         return Criterion(name=name, status="unknown", text=why, limit=most)
     end = tail(series)
     if not math.isfinite(end.value):

@@ -9,9 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from stabcli.metrics import COMPUTED_FROM
 from stabcli.rules import Finding
 from stabcli.run import Run
-from stabcli.series import SHORT, WINDOW, Signal, signals, spread
+from stabcli.series import SHORT, WINDOW, Signal, signals, slope, spread
 from stabcli.units import Step
 
 Ending = Literal[
@@ -24,11 +25,11 @@ FAST_STEPS = 200
 """Steps within which a recovery is fast (BLOOM's largest spike took 30)."""
 TOLERANCE = 0.02
 """Relative distance to the level before, within which a series has recovered."""
+STAYED = 0.75
+"""Share of its leap by which a loss lies above its own course where it has not healed."""
 FAR = 0.5
 """Relative distance to the level before, beyond which a series has diverged."""
 
-_COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
-"""What a rule computes a metric from where it was not logged."""
 CLOCKS = ("wall_time", "elapsed_seconds")
 """Metrics whose gaps are over with the row that ends them."""
 
@@ -59,15 +60,16 @@ class Judge:
 
         Recovered is the first place past the last flagged row from which the median of the next
         five rows (fewer where rows are far apart) is back within 2 %, or one robust standard
-        deviation, of the level before.
+        deviation, of the level before. A falling loss that leapt up for good comes down to that
+        level as well, in time: where it has come no nearer to its own course, it has settled
+        higher.
         """
         if worst.metric in CLOCKS:
             return End(ending="fast-recovery", recovered=worst.last)
         signal = self._signal(findings, worst, numeric=numeric)
         if signal is None:
             return End(ending="unresolved")
-        telling = [f for f in findings if f.severity != "notice"] or findings
-        first, last = min(f.first for f in findings), max(f.last for f in telling)
+        first, last = min(f.first for f in findings), max(f.last for f in findings)
         steps, values = signal.steps, signal.values
         start = int(np.searchsorted(steps, first))
         horizon = max(min(max(self._total // 20, 1000), 5000), 20 * self._interval)
@@ -82,6 +84,13 @@ class Judge:
         last_bad = max(0, int(np.searchsorted(steps, last, side="right")) - 1 - start)
         rows = min(5, max(1, 50 // self._interval))
         recovered = _recovery(sign * x, sign * level + width, rows, last_bad)
+        if (
+            recovered is not None
+            and sign > 0
+            and numeric
+            and _stayed(steps, values, start, recovered)
+        ):
+            recovered = None
         if recovered is not None:
             at = int(steps[start + recovered])
             fast = at - first <= max(FAST_STEPS, 3 * self._interval)
@@ -109,7 +118,7 @@ class Judge:
         if numeric and of_model and self._run.has("loss"):
             metric = "loss"
         if not self._run.has(metric):
-            metric = _COMPUTED_FROM.get(metric, metric)
+            metric = COMPUTED_FROM.get(metric, metric)
         if metric not in self._signals:
             parts = signals(self._run, metric) if self._run.has(metric) else []
             self._signals[metric] = {s.attempt: s for s in parts}
@@ -144,6 +153,37 @@ def _recovery(ahead: np.ndarray, limit: float, rows: int, last_bad: int) -> int 
     back &= np.sort(windows, axis=1)[:, rows // 2] <= limit
     found = np.flatnonzero(back)
     return last_bad + 1 + int(found[0]) if len(found) else None
+
+
+def _stayed(steps: np.ndarray, values: np.ndarray, start: int, rows: int) -> bool:
+    """Say whether a series is back at its level by falling as before, and not by healing.
+
+    The course before is a straight line in the logarithm of the steps, fitted to as many rows
+    before the event as it took until the level was seen again, and drawn on as far.
+    """
+    if rows < SHORT or start < SHORT:
+        return False
+    far = slice(max(0, start - max(rows, WINDOW)), min(len(values), start + 2 * rows))
+    at, x = np.log(steps[far] - min(0, int(steps[0])) + 1.0), values[far]
+    begun = start - far.start
+    known = np.isfinite(x)
+    before = known & (np.arange(len(x)) < begun)
+    falls = slope(at[before], x[before])
+    if not falls < 0:
+        return False
+    above = x - falls * at
+    newest = above[:begun][known[:begun]][-WINDOW:]
+    above -= np.median(newest)
+    leapt, back, later = (
+        float(np.median(part[np.isfinite(part)])) if np.isfinite(part).any() else 0.0
+        for part in (
+            above[begun : begun + max(5, rows // 4)],
+            above[begun + rows : begun + rows + max(5, rows // 4)],
+            above[-max(5, rows // 4) :],
+        )
+    )
+    noise = spread(np.diff(newest)) / np.sqrt(2) if len(newest) > 4 else 0.0
+    return min(back, later) > max(STAYED * leapt, noise)
 
 
 def _onset(

@@ -14,7 +14,7 @@ from typing import Any
 
 from stabcli.diagnosis import Diagnosis
 from stabcli.errors import SettingError
-from stabcli.rules import Finding
+from stabcli.rules import LISTED, Finding
 from stabcli.run import Run
 from stabcli.settings import suggestion
 from stabcli.units import Step
@@ -90,7 +90,9 @@ def parse(table: Mapping[str, Any], source: str, known: Collection[str]) -> Igno
         raise SettingError(f"{where}: rule: takes the name of a rule or a list of them")
     for name in names:
         if name not in known:
-            raise SettingError(f"{where}: {name}: no such rule: {suggestion(name, known)}")
+            raise SettingError(
+                f"{where}: {name}: no such rule: {suggestion(name, known, see=LISTED)}"
+            )
     said = f"{where} {', '.join(names)}"
     reason = table.get("reason")
     if not isinstance(reason, str) or not reason.strip():

@@ -17,6 +17,11 @@ NEAR_STEPS = 50
 NEAR_ROWS = 5
 """Findings closer than this many steps or rows are one incident."""
 
+NOT_UNSTABLE = ("frozen-values", "grad-norm-vanishing", "loss-broken")
+"""Rules that find no instability: no batch did it, and no learning rate mends it."""
+NO_LOSS = "no-loss"
+"""Tag of a finding that a loss is no longer logged, which may hide a NaN or be a logger's fault."""
+
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
               "elapsed_seconds", "tflops_per_gpu"),
@@ -36,7 +41,7 @@ class Incident:
     """One event of a run: everything that went wrong together."""
 
     findings: tuple[Finding, ...]
-    """Ordered by first step: the first is what moved first, which is often the cause."""
+    """Ordered by first step."""
     ending: Ending
     """How it ended."""
     recovered: Step | None
@@ -45,9 +50,14 @@ class Incident:
     """What else is known: ``instant``, ``gradual-onset``, ``warm-up``, ``resume``, …"""
 
     @property
+    def telling(self) -> tuple[Finding, ...]:
+        """The findings that make it: those above notice, or all where there is none above."""
+        return tuple(f for f in self.findings if f.severity != "notice") or self.findings
+
+    @property
     def lead(self) -> Finding:
-        """What moved first."""
-        return self.findings[0]
+        """What moved first, which is often the cause; a notice does not lead graver findings."""
+        return self.telling[0]
 
     @property
     def worst(self) -> Finding:
@@ -79,14 +89,18 @@ class Incident:
 
     @property
     def first(self) -> Step:
-        """First step of the event."""
+        """First step of the event; a notice beside graver findings does not make it longer."""
         return self.lead.first
 
     @property
     def last(self) -> Step:
         """Last step of the event; a notice beside graver findings does not make it longer."""
-        telling = [f for f in self.findings if f.severity != "notice"] or self.findings
-        return max(f.last for f in telling)
+        return max(f.last for f in self.telling)
+
+    @property
+    def unstable(self) -> bool:
+        """Whether training went wrong, and not the set-up of the run, its code or its logging."""
+        return self.rule not in NOT_UNSTABLE and NO_LOSS not in self.worst.tags
 
     @property
     def shown(self) -> Finding:
@@ -176,12 +190,11 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     """Make an incident of findings, with its ending and tags."""
     findings.sort(key=lambda f: (f.first, -SEVERITIES.index(f.severity), f.rule))
     incident = Incident(findings=tuple(findings), ending="unresolved", recovered=None)
-    telling = [f for f in findings if f.severity != "notice"] or findings
-    tags = {t for f in telling for t in f.tags}
+    tags = {t for f in incident.telling for t in f.tags}
     if STATISTIC in tags or incident.family in ("restarts", "schedule", "hardware"):
         return replace(incident, tags=tuple(sorted(tags)))
     numeric = incident.family == "numerics"
-    end = judge.ending(findings, incident.shown, numeric=numeric)
+    end = judge.ending(incident.telling, incident.shown, numeric=numeric)
     if end.onset is not None and "gradual-onset" not in tags:
         tags.add(end.onset)
     lead, worst = incident.lead, incident.worst

@@ -261,6 +261,8 @@ _ALL = (
 
 METRICS: Mapping[str, Metric] = {m.name: m for m in _ALL}
 """Every canonical column by name, in the order reports show them."""
+COMPUTED_FROM = {"val_perplexity": "val_loss", "tokens_per_second": "step_seconds"}
+"""What a rule computes a metric from where it was not logged."""
 
 RL_WORDS = (
     "reward",

@@ -78,6 +78,8 @@ def _grave(incident: Incident) -> bool:
 
 def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     """Choose the plans by what the incident is about and how it ended."""
+    if not incident.unstable:
+        return _mend(view, incident)
     if incident.family != "numerics":
         return _other(view, incident)
     if incident.ending == "rolled-back":
@@ -211,6 +213,52 @@ def _already(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
         " not meet it again. That alone does not prove that the data did it."
     )
     return (_go_on("rolled-back", text, f"attempt {back.attempt} overwrote these steps"), near)
+
+
+def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
+    """Make the plan for what no batch did, so that skipping batches would change nothing."""
+    first = f"step {incident.first:,}"
+    if incident.rule == "loss-broken":
+        text = (
+            "Start again once a single batch can be overfitted: look at the initialisation, at the"
+            " checkpoint that was loaded and its format, at the labels and the tokenizer."
+        )
+        why = "the loss was never at a healthy level: there is no step to go back to"
+        return (_go_on("mend-the-set-up", text, why),)
+    if incident.rule == "frozen-values":
+        text = (
+            f"Look whether anything still trains before you change it: compare two checkpoints from"
+            f" after {first}. If their weights are the same, no update reaches them: look at the"
+            " learning rate, at which parameters the optimizer holds, and at whether each batch is"
+            " the same. If they differ, the logging repeats an old value: look at that, and at"
+            " whether the job is alive."
+        )
+        why = "a number that repeats to the last digit is no instability: no batch to skip did it"
+        return (_go_on("find-what-stands-still", text, why),)
+    found = view.checkpoint(incident.first - 1, incident)
+    at = "from the beginning" if found is None else f"from the checkpoint at step {found[0]:,}"
+    if found is not None and not found[1]:
+        at = f"from the newest checkpoint at or before step {found[0]:,}"
+    if incident.rule == "grad-norm-vanishing":
+        name = "mend-the-gradient"
+        text = (
+            f"Look at the labels of the batches from {first} on (is any left to predict?), at which"
+            f" parameters require a gradient, and at the loss scale; then start again {at}."
+        )
+        why = "without a gradient no step trains anything, whatever its batch"
+    else:
+        name = "find-the-loss"
+        text = (
+            f"Find out what the loss is since {first}: whether it is still computed, and whether"
+            f" the logging of it failed. If it is NaN, start again {at}; if not, only log it again."
+        )
+        why = "a loss that is not logged may be NaN, which trainers hide, or be well"
+    plan = _go_on(name, text, why)
+    if found is None:
+        return (plan,)
+    step, known = found
+    redo = view.redo(step, incident)
+    return (replace(plan, roll_back_to=step, known_checkpoint=known, redo=redo),)
 
 
 def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:

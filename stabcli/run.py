@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,6 +16,28 @@ T = TypeVar("T")
 
 KEYS = ("attempt", "step", "line", "file", "wall_time", "discarded", "hidden")
 """Columns of a frame that are not measurements."""
+
+
+HOLE = 20
+"""Usual distances of rows from which there is a hole between two of them."""
+HOLE_SHARE = 0.01
+"""Share of an attempt's steps that a hole must be besides."""
+AROUND = 16
+"""Rows on either side of a hole that tell what is usual there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hole:
+    """Steps of an attempt that its log does not tell of, though it does of those around them."""
+
+    row: int
+    """The row after it, in the frame."""
+    first: Step
+    """The last logged step before it."""
+    last: Step
+    """The step of ``row``."""
+    steps: int
+    """How many steps it holds beyond those that a row usually stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +143,11 @@ class Run:
     """What its text logs, and other text beside them, say of troubles."""
     searched: tuple[str, ...] = ()
     """The text files that were searched for troubles from end to end."""
+    told: tuple[pl.DataFrame, ...] = ()
+    """Rows as the logs hold them, of steps that several lines or files tell of.
+
+    Columns as in ``frame``, whose rows were made of them and cite one of them.
+    """
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -168,6 +196,51 @@ class Run:
             if len(gaps):
                 return max(1, round(float(np.median(gaps.to_numpy()))))
         return None
+
+    def place(self, metric: str, row: int) -> tuple[str | None, int | None]:
+        """Return file and line in which a measurement of a row stands, None where unknown.
+
+        Of several lines that tell of its step it is the one with that value, or else with the
+        nearest, since a median of two values stands nowhere.
+        """
+        frame = self.frame
+        where = frame.select(c for c in ("file", "line") if c in frame.columns).row(row, named=True)
+        key = (pl.col("attempt") == frame["attempt"][row]) & (pl.col("step") == frame["step"][row])
+        value = frame[metric][row] if metric in frame.columns else None
+        nearest = math.inf, math.inf
+        for rows in self.told:
+            if value is None or metric not in rows.columns or rows[metric].dtype != pl.Float64:
+                continue
+            for one in rows.filter(key & pl.col(metric).is_not_null()).iter_rows(named=True):
+                other = one[metric]
+                same = other == value or (math.isnan(other) and math.isnan(value))
+                away = 0.0 if same else abs(other - value)
+                rank = (0.0, away) if math.isfinite(away) else (1.0, 0.0)
+                if rank < nearest:
+                    nearest, where = rank, one
+        return where.get("file"), where.get("line")
+
+    @property
+    def holes(self) -> list[Hole]:
+        """Where steps are missing from an attempt, in the order of the frame."""
+        steps, attempts = self.frame["step"].to_numpy(), self.frame["attempt"].to_numpy()
+        found: list[Hole] = []
+        for attempt in self.attempts:
+            start, stop = np.searchsorted(attempts, [attempt.attempt, attempt.attempt + 1])
+            gaps = np.diff(steps[start:stop])
+            least = HOLE_SHARE * (attempt.last_step - attempt.first_step)
+            if len(gaps) < 4 or gaps.max() <= max(HOLE * np.median(gaps), least):
+                continue
+            for i in np.flatnonzero(gaps > max(HOLE * gaps.min(), least)).tolist():
+                sides = gaps[max(0, i - AROUND) : i], gaps[i + 1 : i + 1 + AROUND]
+                usual = max(float(np.median(side)) for side in sides if len(side))
+                if gaps[i] > HOLE * usual:
+                    first, last = int(steps[start + i]), int(steps[start + i + 1])
+                    missing = last - first - round(usual)
+                    found.append(
+                        Hole(row=int(start) + i + 1, first=first, last=last, steps=missing)
+                    )
+        return found
 
     def fact(self, name: str) -> float | None:
         """Return a numeric fact, or None where the run does not say."""

@@ -40,6 +40,10 @@ CHECK = (
 """What ``[check]`` in a file, or the environment, may ask of a run."""
 
 
+NAMED = 12
+"""Names up to which a message lists them where a command lists them all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """A value and where it was given."""
@@ -161,10 +165,19 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
     )
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
-    """Say which known name was probably meant, or list them all."""
+def suggestion(name: str, known: Collection[str], *, see: str = "") -> str:
+    """Say which known names were probably meant, or list them all; ``see`` is what lists many."""
     close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
+    if close:
+        return f"did you mean {close[0]}?"
+    word = name.lower()
+    within = sorted(k for k in known if len(word) > 1 and word in k.lower())
+    if within and see:
+        more = f" (or {len(within) - NAMED:,} more)" if within[NAMED:] else ""
+        return f"did you mean {', '.join(within[:NAMED])}{more}?"
+    if see and len(known) > NAMED:
+        return see
+    return f"one of {', '.join(sorted(known))}"
 
 
 def _check(shown: str, table: Mapping[str, Any]) -> tuple[dict[str, Given], dict[str, Given]]:

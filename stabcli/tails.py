@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from stabcli.run import Run
 from stabcli.series import slope, spread
@@ -65,6 +66,19 @@ def kept(run: Run, metric: str) -> Kept | None:
     order = np.argsort(steps, kind="stable")
     rows = rows[order]
     return Kept(rows=rows, steps=steps[order], values=run.array(metric)[rows])
+
+
+def gone(run: Run, series: Kept) -> str | None:
+    """Say where a series was logged last, if the run went on for ``FEWEST`` such rows and more.
+
+    Then the newest values say nothing of the end of the run.
+    """
+    interval = float(np.median(np.diff(series.steps))) if len(series.steps) > 1 else 1.0
+    last = int(run.frame.filter(~pl.col("discarded"))["step"].max())  # type: ignore[arg-type]
+    ended = int(series.steps[-1])
+    if last - ended < FEWEST * max(1.0, interval):
+        return None
+    return f"logged last at step {ended:,}, and the log goes on to step {last:,}"
 
 
 def tail(series: Kept) -> Level:

@@ -307,3 +307,14 @@ def test_frames_keep_their_promises(data):
     last = frame.filter(~pl.col("discarded"))["step"].to_list()
     assert last == sorted(set(last))
     assert any(np.isnan(x) for x in losses if x is not None) == bool(frame["loss"].is_nan().any())
+
+
+@pytest.mark.parametrize("order", [("loss", "eval_loss"), ("eval_loss", "loss")])
+def test_each_value_of_a_step_is_cited_by_its_own_line(order):
+    """Training and evaluation write a line each for one step; findings about both know theirs."""
+    rows = [{"step": s, c: 2.0 + s / 100} for s in range(1, 40) for c in order]
+    run = made(pl.DataFrame(rows, infer_schema_length=None))
+
+    assert run.frame.height == 39
+    assert run.place("loss", 9) == (None, 19 + order.index("loss"))
+    assert run.place("val_loss", 9) == (None, 19 + order.index("eval_loss"))

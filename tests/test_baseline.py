@@ -39,6 +39,19 @@ def test_a_worse_end_fails_in_both_losses():
     assert (found["final-loss"], found["loss"]) == ("fail", "fail")
 
 
+@pytest.mark.parametrize("whose", ["ours", "theirs"])
+def test_a_loss_that_is_no_longer_logged_is_not_compared_at_the_end(whose):
+    """Neither half-way loss is a final one; at equal steps they still compare."""
+    stopped, whole = healthy(3000), healthy(3000, seed=1)
+    stopped["loss"] = [*stopped["loss"][:1500].tolist(), *[None] * 1500]
+    pair = (stopped, whole) if whose == "ours" else (whole, stopped)
+    found = compared(*pair)
+
+    assert found["final-loss"].status == "unknown"
+    assert "logged last at step 1,500" in found["final-loss"].text
+    assert found["loss"].status == "pass"
+
+
 def test_margin_decides():
     """The same difference passes where the margin allows it."""
     worse = healthy(3000)

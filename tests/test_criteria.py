@@ -91,6 +91,30 @@ def test_final_loss_is_that_of_the_end(most, status):
     assert judged(make_run(loss=loss), max_final_loss=most).status == status
 
 
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize(("rows", "status"), [(1000, "unknown"), (1990, "pass"), (2000, "pass")])
+def test_a_loss_that_is_no_longer_logged_is_no_final_loss(rows, status, every):
+    """What the loss was half-way says nothing of the end; a few rows without it are usual."""
+    columns = healthy(2000)
+    columns["step"] = columns["step"] * every
+    columns["loss"] = [*columns["loss"][:rows].tolist(), *[None] * (2000 - rows)]
+    found = judged(make_run(**columns), max_final_loss=9.0)
+
+    assert found.status == status
+    if status == "unknown":
+        said = f"logged last at step {rows * every:,}, and the log goes on to step {2000 * every:,}"
+        assert said in found.text
+        assert found.value is None
+
+
+def test_a_loss_logged_in_few_rows_has_an_end():
+    """One row in fifty has a loss, the last of them 49 rows before the end."""
+    loss = [2.0 if i % 50 == 0 else None for i in range(2000)]
+    run = make_run(loss=loss, grad_norm=np.ones(2000))
+
+    assert judged(run, max_final_loss=9.0).status == "pass"
+
+
 def test_final_loss_that_is_not_finite_fails_and_one_never_logged_is_unknown():
     """NaN is under no limit; an absent loss is not judged."""
     loss = np.where(np.arange(300) > 250, np.nan, 2.0)

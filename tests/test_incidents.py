@@ -73,6 +73,22 @@ def test_a_notice_never_joins_two_events():
     assert [i.severity for i in two].count("error") == 2
 
 
+@pytest.mark.parametrize("metric", ["loss", "grad_norm"])
+def test_a_notice_never_leads_what_is_graver(metric):
+    """A notice just before a spike neither begins the incident nor moves its ending or tags."""
+    spiked = healthy(4000)
+    spiked["loss"][2000:2010] *= 2
+    grave = found(first=2001, last=2010)
+    noticed = found(metric, 1700, 1990, severity="notice", rule="noticed")
+    (alone,), (both,) = incidents(spiked, grave), incidents(spiked, noticed, grave)
+
+    assert (both.lead, both.first, both.last) == (grave, 2001, 2010)
+    assert (both.ending, both.recovered, both.tags) == (alone.ending, alone.recovered, alone.tags)
+    assert set(both.findings) == {grave, noticed}
+    (only,) = incidents(spiked, noticed)
+    assert only.lead == noticed
+
+
 def test_a_statistic_stands_alone():
     """What describes the whole run belongs to no event."""
     two = incidents(
@@ -106,6 +122,23 @@ def test_a_level_that_stays_higher():
     """It settles within one and a half times the level and does not rise: a new basin."""
     basin = ending(loss=(slice(2000, None), lambda x: x + 0.4))
     assert (basin.ending, basin.recovered) == ("new-basin", None)
+
+
+@pytest.mark.parametrize("at", [200, 400, 1000, 2000])
+@pytest.mark.parametrize("rise", [0.2, 0.4])
+def test_a_level_that_stays_higher_while_the_loss_falls(at, rise):
+    """The old level is seen again in time, but only because a falling loss falls."""
+    basin = ending(loss=(slice(at, None), lambda x: x + rise))
+    assert (basin.ending, basin.recovered) == ("new-basin", None)
+
+
+@pytest.mark.parametrize("at", [400, 1000, 2000])
+@pytest.mark.parametrize("tau", [60, 150])
+def test_a_level_that_comes_back_while_the_loss_falls(at, tau):
+    """The same leap, that heals: it has recovered, however much the loss fell meanwhile."""
+    decay = 0.8 * np.exp(-np.arange(4000 - at) / tau)
+    healed = ending(loss=(slice(at, None), lambda x: x + decay))
+    assert healed.ending in ("fast-recovery", "slow-recovery")
 
 
 def test_a_loss_that_keeps_rising():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stabcli.causes import causes
 from stabcli.cost import price
 from stabcli.plan import plans
 from stabcli.rules import Finding
@@ -158,6 +159,29 @@ def test_each_family_gets_its_own_advice(metric, word):
     assert plan.skip_first is None
     if word == "Roll nothing back":
         assert plan.roll_back_to is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "metric", "value", "tags", "words"),
+    [
+        ("frozen-values", "loss", 2.0, (), ("compare two checkpoints", "logging")),
+        ("grad-norm-vanishing", "grad_norm", 0.0, (), ("require a gradient", "start again from")),
+        ("loss-broken", "loss", 22.0, (), ("initialisation", "labels")),
+        ("hidden-nonfinite", "loss", float("nan"), ("no-loss",), ("still computed", "logging")),
+    ],
+)
+def test_what_no_batch_did_is_mended_otherwise(rule, metric, value, tags, words):
+    """No batches to skip, no learning rate to lower, no checkpoint that is called void."""
+    run = make_run(steady(1, 5000), facts={"checkpoint_every": 500})
+    found = incident(4020, 5000, rule=rule, metric=metric, value=value)
+    found = replace(found, findings=tuple(replace(f, tags=tags) for f in found.findings))
+    ways = plans_of(run, found)[0]
+
+    assert len(ways) == 1
+    assert (ways[0].skip_first, ways[0].lr_factor, ways[0].recipe) == (None, None, ())
+    assert all(word in ways[0].text for word in words)
+    assert "void" not in ways[0].text
+    assert causes(run, [found]) == ((),)
 
 
 def test_what_the_trainer_went_back_from():

@@ -44,6 +44,7 @@ def test_ranks_that_differ_give_their_median(tmp_path: Path):
     assert math.isnan(run.frame["loss"][1])
     assert run.frame["loss_max"][0] == 9.0
     assert any("rank 1 was the first" in note for note in run.notes)
+    assert run.frame["line"].to_list() == [1, 5, 7]  # that of the NaN is its own
 
 
 def test_restart_is_an_attempt(tmp_path: Path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
@@ -207,8 +207,11 @@ def read(
     names = [r.name for r in readers]
     if reader is not None and reader not in names:
         where = chosen.place("reader", flag=asked.reader)
-        raise SettingError(f"{where} {reader}: no such reader: {suggestion(reader, names)}")
+        raise SettingError(
+            f"{where} {reader}: no such reader: {suggestion(reader, names, see=_FORMATS)}"
+        )
     options = _options(asked, chosen)
+    _no_peak(options.facts)
     gathered: list[Gathered] = []
     failed: list[str] = []
     empty: list[str] = []
@@ -240,8 +243,43 @@ def read(
     if not allow_empty:
         failed += empty
         empty = []
+    if runs:
+        _kept(runs, options.metrics, chosen.place("metric", flag=asked.metrics))
     return Read(
         runs=tuple(runs), failed=tuple(failed), left_out=tuple(left_out), empty=tuple(empty)
+    )
+
+
+_FORMATS = "stabcli formats lists them"
+
+
+def _kept(runs: Iterable[Run], metrics: Iterable[str], place: str) -> None:
+    """Make sure that each column to keep is in one of the runs.
+
+    Raises:
+        SettingError: One is not.
+    """
+    from stabcli.settings import suggestion
+
+    own = {name for run in runs for name in (*run.measurements, *run.columns.values())}
+    for name in metrics:
+        if name not in own:
+            meant = suggestion(name, own, see="stabcli export writes all that there are")
+            raise SettingError(f"{place} {name}: no such column of numbers: {meant}")
+
+
+def _no_peak(facts: Mapping[str, Fact]) -> None:
+    """Say of a GPU that the user named what is not known of it."""
+    from stabcli.cli._output import complain
+    from stabcli.hardware import PEAKS, peak
+
+    gpu = facts.get("gpu")
+    if gpu is None or "peak_tflops" in facts or peak(str(gpu.value)) is not None:
+        return
+    known = ", ".join(sorted(p.name for p in PEAKS))
+    complain(
+        f"{gpu.source} {gpu.value}: no peak FLOP/s is known of such a GPU, and so no MFU: add"
+        f" --fact peak_tflops=X, or name one of {known}"
     )
 
 
@@ -278,14 +316,14 @@ def analysis(asked: Asked, chosen: Settings) -> Analysis:
     Raises:
         SettingError: A rule, preset or setting does not exist.
     """
-    from stabcli.rules import checked_settings, rules, select
+    from stabcli.rules import LISTED, checked_settings, rules, select
     from stabcli.settings import suggestion
 
     known = {r.name: r for r in rules}
     for name, given in chosen.rules.items():
         if name not in known:
             where = f"{chosen.file}: rules.{name}"
-            raise SettingError(f"{where}: no such rule: {suggestion(name, known)}")
+            raise SettingError(f"{where}: no such rule: {suggestion(name, known, see=LISTED)}")
         checked_settings(known[name], given, where=f"{chosen.file}: rules.")
     values: dict[str, dict[str, Any]] = {name: dict(v) for name, v in chosen.rules.items()}
     for text in asked.assignments:
@@ -294,7 +332,7 @@ def analysis(asked: Asked, chosen: Settings) -> Analysis:
         if not dot:
             raise SettingError(f"--set {text}: no setting named: write RULE.SETTING=VALUE")
         if rule not in known:
-            raise SettingError(f"--set {text}: no such rule: {suggestion(rule, known)}")
+            raise SettingError(f"--set {text}: no such rule: {suggestion(rule, known, see=LISTED)}")
         one = {setting.replace("-", "_"): _BOOLEANS.get(value, value)}
         checked_settings(known[rule], one, where="--set ")
         values.setdefault(rule, {}).update(one)

@@ -19,7 +19,7 @@ def explain(
     ],
 ) -> int:
     """Explain a rule, a technique, a format or a metric."""
-    from stabcli.metrics import METRICS
+    from stabcli.metrics import METRICS, resolve
     from stabcli.readers import readers
     from stabcli.rules import rules
     from stabcli.settings import suggestion
@@ -29,10 +29,20 @@ def explain(
     pages |= {t.name: t.page for t in techniques}
     pages |= {r.name: r.page for r in readers}
     pages |= {r.name: f"{_facts(r)}\n\n{r.page}" for r in rules}
+    meant = resolve([name])
+    if name not in pages and meant:
+        (metric,) = meant
+        put(f"{name}: a name of {metric}\n\n{pages[metric]}")
+        return 0
     if name not in pages:
-        raise SettingError(f"explain {name}: nothing of that name: {suggestion(name, pages)}")
+        raise SettingError(
+            f"explain {name}: nothing of that name: {suggestion(name, pages, see=_LISTED)}"
+        )
     put(f"{name}\n\n{pages[name]}")
     return 0
+
+
+_LISTED = "see stabcli rules, stabcli formats, or the techniques that stabcli audit LOG names"
 
 
 def _facts(rule: Rule) -> str:

@@ -160,7 +160,8 @@ def _chain(runs: list[Run]) -> Run:
     if len(runs) == 1:
         return runs[0]
     folder = common_folder(path for run in runs for path in run.files)
-    frames = []
+    frames: list[pl.DataFrame] = []
+    told: list[pl.DataFrame] = []
     number = -1
     ended = None
     for run in runs:
@@ -168,9 +169,12 @@ def _chain(runs: list[Run]) -> Run:
         rotated = _ROTATED.match(_file(runs[0])) is not None
         goes_on = rotated and ended is not None and int(frame["step"][0]) > ended
         number += 0 if goes_on else 1
-        frame = frame.with_columns(
-            (pl.col("attempt") - pl.col("attempt").min() + number).cast(pl.Int32)
+        shift = number - int(frame["attempt"][0])
+        frame, *apart = (
+            rows.with_columns(pl.col("attempt") + pl.lit(shift, pl.Int32))
+            for rows in (frame, *(placed(run, folder, rows) for rows in run.told))
         )
+        told += apart
         number = int(frame["attempt"][-1])
         ended = int(frame["step"][-1])
         frames.append(frame)
@@ -194,4 +198,5 @@ def _chain(runs: list[Run]) -> Run:
         bad=BadLines(count=sum(run.bad.count for run in runs), first=tuple(bad[:BAD_SHOWN])),
         left_out=tuple(one for run in runs for one in run.left_out),
         files=tuple(path for run in runs for path in run.files),
+        told=tuple(told),
     )

@@ -91,6 +91,8 @@ def merge(
     frame = frame.sort(key, maintain_order=True)
     both = _Both(frame, base, other, one, two, notes)
     made = _columns(both)
+    numbers = other.frame.select(key), moved.select(key)
+    theirs = [_renumbered(rows, *numbers) for rows in told_apart(other, folder)]
     table = mark_discarded(pl.DataFrame(made).drop("discarded", strict=False))
     columns = {**other.columns, **base.columns}
     proof = f"{base.word(alignment.metric)!r} is the same in"
@@ -107,6 +109,17 @@ def merge(
         bad=_bad(base, other),
         left_out=(*base.left_out, *_moved(other, moved)),
         files=(*base.files, *(f for f in other.files if f not in base.files)),
+        told=(*told_apart(base, folder), *theirs),
+    )
+
+
+def _renumbered(rows: pl.DataFrame, old: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Return rows with the attempt and step by which the joined run knows them."""
+    numbers = old.with_columns(new["attempt"].alias("@attempt"), new["step"].alias("@step"))
+    return (
+        rows.join(numbers, on=["attempt", "step"], how="inner", maintain_order="left")
+        .drop("attempt", "step")
+        .rename({"@attempt": "attempt", "@step": "step"})
     )
 
 
@@ -125,15 +138,22 @@ JOINS = ("rows are cited from ", "joined with ", "joined: ")
 """How the notes begin that say what was joined."""
 
 
-def placed(run: Run, folder: Path) -> pl.DataFrame:
-    """Return the rows of a run, each with the file it stands in, as seen from ``folder``."""
-    frame = run.frame
+def placed(run: Run, folder: Path, rows: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return rows of a run, by default all, each with its file as seen from ``folder``."""
+    frame = run.frame if rows is None else rows
     if "file" not in frame.columns:
         return frame.with_columns(pl.lit(_below(run.files[0], folder)).alias("file"))
     names = [n for n in frame["file"].unique().to_list() if n]
     return frame.with_columns(
         pl.col("file").replace({name: _below(_found(run, name), folder) for name in names})
     )
+
+
+def told_apart(run: Run, folder: Path) -> list[pl.DataFrame]:
+    """Return the rows of a run as its logs hold them, those that say most exactly first."""
+    own = [placed(run, folder, rows) for rows in run.told]
+    whole = sum(rows.height for rows in own) >= run.frame.height  # joined, and so told already
+    return own if whole else [*own, placed(run, folder)]
 
 
 def _found(run: Run, name: str) -> str:

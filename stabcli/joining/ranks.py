@@ -10,7 +10,7 @@ import polars as pl
 
 from stabcli.attempts import mark_discarded, summaries
 from stabcli.joining.homes import common_folder, joined_name, label
-from stabcli.joining.merging import ordered, placed
+from stabcli.joining.merging import ordered, placed, told_apart
 from stabcli.run import KEYS, BadLines, Fact, Run
 
 _RANK = re.compile(
@@ -96,16 +96,15 @@ def _merged(ranks: Sequence[int], logs: Sequence[Run]) -> Run:
         ],
         *([pl.col("loss").max().alias("@max")] if "loss" in values else []),
     )
-    if "@max" in merged.columns:
-        differs = ((merged["@max"] - merged["loss"]).abs() > 0).any()
-        if differs and "loss_max" not in merged.columns:
-            merged = merged.rename({"@max": "loss_max"})
-        else:
-            merged = merged.drop("@max")
+    differs = "@max" in merged.columns and "loss_max" not in merged.columns
+    differs = differs and bool(((merged["@max"] - merged["loss"]).abs() > 0).any())
+    merged = merged.with_columns(pl.col("@max").alias("loss_max")) if differs else merged
+    merged = merged.drop("@max", strict=False)
     frame = ordered(mark_discarded(merged.sort("attempt", "step", maintain_order=True)))
     names = f"{label(logs[0])} to {label(logs[-1])}"
     said = f"joined: {len(logs)} logs of one run, one a process ({names}): the median of each"
-    notes = [f"{said} value was taken; rows are cited from {label(base)}"]
+    said += f" value was taken; rows are cited from {label(base)}"
+    notes = [f"{said}, or from the log in which a value stands that it lacks"]
     if broken.height:
         first = broken.sort("attempt", "step", maintain_order=True).row(0, named=True)
         notes.append(
@@ -131,4 +130,9 @@ def _merged(ranks: Sequence[int], logs: Sequence[Run]) -> Run:
             )[:BAD_SHOWN],
         ),
         files=tuple(path for run in order for path in run.files),
+        told=tuple(
+            rows.with_columns(pl.col("loss").alias("loss_max")) if differs else rows
+            for run in order
+            for rows in told_apart(run, folder)
+        ),
     )

@@ -148,7 +148,7 @@ def chart(run: Run, metric: str, marks: Sequence[Mark], *, anchor: str, most: in
         "word": word,
         "log": _steep(values[finite]),
         "parts": _parts(run, rows, kept, values),
-        "bad": [_bad(run, rows, g) for g in gaps],
+        "bad": [_bad(run, metric, rows, g) for g in gaps],
     }
     return Chart(metric=metric, figure=figure, data=data)
 
@@ -257,10 +257,12 @@ def _lines(steps: np.ndarray, lines: np.ndarray, interval: int) -> list[int]:
     return [int(lines[0]), *pairs]
 
 
-def _bad(run: Run, rows: np.ndarray, gap: Broken) -> list[Any]:
+def _bad(run: Run, metric: str, rows: np.ndarray, gap: Broken) -> list[Any]:
     """Encode a stretch that is not finite: attempt, steps, rows, line of the first, what."""
     first, last = rows[gap.first], rows[gap.last]
-    line = run.frame["line"][int(first)] if "line" in run.frame.columns else None
+    file, line = run.place(metric, int(first))
+    if "file" in run.frame.columns and file != run.frame["file"][int(first)]:
+        line = None  # the page names the file of the row
     return [
         int(run.frame["attempt"][int(first)]),
         int(run.frame["step"][int(first)]),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
-from stabcli.run import Run
+from stabcli.cost import HOLES_SHOWN
+from stabcli.run import HOLE, Run
 from stabcli.series import MINIMUM, signals, spread
 
 FLOOR = 0.005
@@ -25,7 +27,25 @@ ALONE = ((6.0, 0.40), (8.0, 0.30), (16.0, 0.05))
 
 def blind_spots(run: Run) -> list[str]:
     """Say what no rule could have seen in this log, a sentence each."""
-    return [*_between_rows(run), *_beginning(run)]
+    return [*_holes(run), *_between_rows(run), *_beginning(run)]
+
+
+def _holes(run: Run) -> list[str]:
+    """Say which steps are in no row, though those around them are."""
+    several = len(run.attempts) > 1
+    said = []
+    for hole in run.holes:
+        attempt = f" of attempt {int(run.frame['attempt'][hole.row])}" if several else ""
+        said.append(f"steps {hole.first:,}..{hole.last:,}{attempt}: {_NOTHING}")
+    for before, after in pairwise(run.attempts):
+        if after.first_step - before.last_step > HOLE * (run.log_interval or 1):
+            where = f"steps {before.last_step:,}..{after.first_step:,}"
+            said.append(f"{where}, before attempt {after.attempt}: {_NOTHING}")
+    more = len(said) - HOLES_SHOWN
+    return [*said[:HOLES_SHOWN], *([f"{more:,} more such stretches"] if more > 0 else [])]
+
+
+_NOTHING = "no row between them, and nothing is known of what happened there"
 
 
 def _beginning(run: Run) -> list[str]:

@@ -144,7 +144,8 @@ def bill(d: Diagnosis, grave: list[Incident]) -> Rows:
     rows: Rows = []
     if wasted and (grave or d.cost.total.steps):
         share = d.cost.goodput
-        good = "" if share is None else f"; {percent(share)} of the run was productive"
+        whole = "the run" if d.cost.unseen is None else "what the log tells of"
+        good = "" if share is None else f"; {percent(share)} of {whole} was productive"
         rows.append(("wasted", wasted + good))
     if grave:
         rows += facts(d.run)

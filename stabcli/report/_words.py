@@ -89,11 +89,11 @@ def ending(incident: Incident) -> str:
     if incident.recovered is not None:
         took = f" by step {incident.recovered:,}"
     worst = incident.worst
-    lower = worst.expected is not None and worst.value < worst.expected
+    level = "lower" if worst.expected is not None and worst.value < worst.expected else "higher"
     return {
         "fast-recovery": f"recovered{took}",
         "slow-recovery": f"recovered slowly,{took}",
-        "new-basin": f"settled {'lower' if lower else 'higher'}",
+        "new-basin": f"settled {level}" if incident.unstable else "never recovered",
         "diverged": "never recovered",
         "rolled-back": "rolled back",
         "unresolved": "the log ends too soon to tell how it ended",

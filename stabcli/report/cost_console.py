@@ -85,6 +85,8 @@ def _heading(b: Bill) -> Text:
     if cost.goodput is not None:
         wasted = _words.price(cost.total) or "nothing"
         text.append(f"\nwasted: {wasted}; goodput {percent(cost.goodput)}")
+        if cost.unseen is not None:
+            text.append(f" of what the log tells of; not seen: {_words.price(cost.unseen)}")
     return text
 
 

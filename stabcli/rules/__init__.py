@@ -7,19 +7,22 @@ Its keyword-only parameters are its settings; its docstring is its documentation
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import numpy as np
+from polars.exceptions import PolarsError
 
 from stabcli.errors import SettingError
+from stabcli.metrics import COMPUTED_FROM
 from stabcli.presets import PRESETS
 from stabcli.published import Detector, finite_only
 from stabcli.registry import Documented, Registry
 from stabcli.run import Run
 from stabcli.series import signals, stretches
+from stabcli.settings import suggestion
 from stabcli.units import Step
 
 Severity = Literal["notice", "warning", "error", "critical"]
@@ -29,6 +32,14 @@ Check = Callable[..., Iterator["Finding"]]
 
 STATISTIC = "statistic"
 """Tag of a finding that describes the whole run and belongs to no event."""
+
+
+AT_LEVEL = 0.01
+"""Relative distance to a level within which a row shows it."""
+
+
+LISTED = "stabcli rules lists them"
+"""Where all rules are named."""
 
 
 class CannotLook(Exception):
@@ -50,9 +61,9 @@ class Finding:
     last: Step
     """Last step of the stretch, inclusive."""
     peak: Step
-    """Step of the worst value."""
+    """Step of the worst value, or of the first that shows the level where ``value`` is one."""
     value: float
-    """The worst value in the stretch, in the metric's unit."""
+    """The worst value in the stretch, or its level, in the metric's unit."""
     expected: float | None
     """What the rule compared it with, in the same unit; None where any value would be wrong."""
     score: float | None
@@ -131,10 +142,12 @@ def select(
     known = {r.name: r for r in rules}
     for name in only:
         if name not in known:
-            raise SettingError(f"--rule {name}: no such rule{_meant(name, known)}")
+            raise SettingError(
+                f"--rule {name}: no such rule: {suggestion(name, known, see=LISTED)}"
+            )
     for name in presets:
         if name not in PRESETS:
-            raise SettingError(f"{where} {name}: no such preset{_meant(name, PRESETS)}")
+            raise SettingError(f"{where} {name}: no such preset: {suggestion(name, PRESETS)}")
     if only:
         return [known[name] for name in dict.fromkeys(only)]
     return [r for r in rules if any(p in presets for p in r.presets)]
@@ -151,7 +164,8 @@ def run_rules(
         settings: Rule name -> setting -> value, where it is not the default.
 
     Raises:
-        SettingError: A setting is unknown or of the wrong type.
+        SettingError: A setting is unknown, of the wrong type, out of range, or none that the rule
+            can work with.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []
@@ -165,6 +179,14 @@ def run_rules(
             findings += [replace(f, rule=r.name) for f in r.check(run, **values[r.name])]
         except CannotLook as why:
             skipped.append(Skipped(rule=r.name, why=str(why)))
+        except (ArithmeticError, LookupError, TypeError, ValueError, PolarsError) as error:
+            if not values[r.name]:
+                raise
+            given = ", ".join(f"{k}={v}" for k, v in values[r.name].items())
+            raise SettingError(
+                f"{r.name}: cannot look with {given}: give values nearer to the defaults, which"
+                f" stabcli explain {r.name} names"
+            ) from error
     return findings, skipped
 
 
@@ -172,31 +194,50 @@ def checked_settings(r: Rule, given: Mapping[str, Any], *, where: str = "") -> d
     """Return ``given`` converted to the types of the rule's defaults; ``where`` it was given.
 
     Raises:
-        SettingError: A setting is unknown or of the wrong type.
+        SettingError: A setting is unknown, of the wrong type, or out of range.
     """
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in r.settings:
-            raise SettingError(f"{where}{r.name}.{name}: no such setting{_meant(name, r.settings)}")
+            raise SettingError(
+                f"{where}{r.name}.{name}: no such setting: {suggestion(name, r.settings)}"
+            )
         default = r.settings[name]
         wanted = type(default)
         try:
             if isinstance(value, bool) != isinstance(default, bool):
                 raise ValueError
             values[name] = wanted(value)
-        except (TypeError, ValueError):
+            if not _in_range(name, values[name], default):
+                raise ValueError
+        except (OverflowError, TypeError, ValueError):
             raise SettingError(
-                f"{where}{r.name}.{name}: takes {_KINDS.get(wanted, 'a value')}, not {value!r}"
+                f"{where}{r.name}.{name}: takes {_taken(name, default)}, not {value!r}"
             ) from None
     return values
 
 
-_KINDS = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+_SHARES = ("share", "error_share", "keep")
+"""Settings that are parts of a whole."""
 
 
-def _meant(name: str, known: Collection[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]}?" if close else f": one of {', '.join(sorted(known))}"
+def _in_range(name: str, value: Any, default: Any) -> bool:
+    """Say whether a setting can be meant: finite, and negative only where its default is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return True
+    if not math.isfinite(value) or (name in _SHARES and value > 1):
+        return False
+    return value >= 0 or default <= 0
+
+
+def _taken(name: str, default: Any) -> str:
+    """Say what a setting takes."""
+    if isinstance(default, (bool, str)):
+        return "true or false" if isinstance(default, bool) else "a word"
+    kind = "a whole number" if isinstance(default, int) else "a number"
+    if name in _SHARES:
+        return f"{kind} from 0 to 1"
+    return f"{kind} of 0 or more" if default > 0 else kind
 
 
 def finding(
@@ -204,7 +245,7 @@ def finding(
     *,
     metric: str,
     rows: tuple[int, int],
-    peak: int,
+    peak: int | None = None,
     severity: Severity,
     value: float,
     expected: float | None = None,
@@ -217,16 +258,18 @@ def finding(
         run: The run.
         metric: Canonical name, or the log's own.
         rows: First and last row of the stretch, inclusive, both of one attempt.
-        peak: Row of the worst value.
+        peak: Row of the worst value; without, ``value`` is the level of the stretch, and the first
+            row at that level shows it.
         severity: How bad it is.
-        value: The worst value.
+        value: The worst value, or the level.
         expected: What it was compared with.
         score: How far it is, 1 being the threshold.
         tags: What else is known.
     """
     frame = run.frame
-    file = frame["file"][peak] if "file" in frame.columns else None
-    line = frame["line"][peak] if "line" in frame.columns else None
+    peak = _at_level(run, metric, rows, value) if peak is None else peak
+    logged = metric if metric in frame.columns else COMPUTED_FROM.get(metric, metric)
+    file, line = run.place(logged, peak)
     return Finding(
         metric=metric,
         severity=severity,
@@ -237,10 +280,18 @@ def finding(
         value=float(value),
         expected=None if expected is None else float(expected),
         score=None if score is None else float(score),
-        line=None if line is None else int(line),
+        line=line,
         file=file,
         tags=tags,
     )
+
+
+def _at_level(run: Run, metric: str, rows: tuple[int, int], level: float) -> int:
+    """Return the first of the rows within ``AT_LEVEL`` of a level, or the one that is nearest."""
+    away = np.abs(run.array(metric)[rows[0] : rows[1] + 1] - level)
+    away[~np.isfinite(away)] = np.inf
+    near = np.flatnonzero(away <= AT_LEVEL * abs(level))
+    return rows[0] + int(near[0] if len(near) else np.argmin(away))
 
 
 def published(

@@ -67,12 +67,10 @@ def clip_saturation(
         saturated[:half] = False
         for first, last in stretches(saturated, gap=window):
             begun = max(0, first - int(share * window))
-            peak = begun + int(np.argmax(signal.values[begun : last + 1]))
             yield finding(
                 run,
                 metric="grad_norm",
                 rows=(int(signal.rows[begun]), int(signal.rows[last])),
-                peak=int(signal.rows[peak]),
                 severity="warning",
                 value=float(np.median(signal.values[begun : last + 1])),
                 expected=clip,

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import trailing
+from stabcli.levels import centred
 from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
+
+LOWEST = 1.1
+"""Multiple of the lowest level of a run, up to which a norm has not begun to climb."""
 
 
 @rule(needs=("grad_norm",), presets=("default",), since="0.1.0", judges=False)
@@ -22,7 +25,7 @@ def grad_norm_drift(
     The median gradient norm of the last tenth of a run of ``rows`` rows and more is ``ratio``
     times that of its third tenth, and has grown by ``rising`` over its second half as well: a
     warning; a notice where the loss has fallen below half of what it was meanwhile, as it does
-    when a model learns its training set by heart.
+    when a model learns its training set by heart. It begins where the norm last lay at its lowest.
 
     ## Why it matters
     Weights or logits that grow make gradients grow long before anything leaps. Such runs end in
@@ -42,7 +45,7 @@ def grad_norm_drift(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_clipping.jsonl --rule grad-norm-drift --format brief
-    warning   grad-norm-drift      attempt 0  step 1154..2000  grad_norm 2.889, expected 0.3553
+    warning   grad-norm-drift      attempt 0  step 846..2000  grad_norm 2.889, expected 0.3553
 
     ## Sources
     - Gradient norms that grew over weeks before the run had to be given up: chronicles of
@@ -63,14 +66,14 @@ def grad_norm_drift(
         late = float(np.median(x[-tenth:]))
         if late < ratio * early or late < rising * middle:
             continue
-        level = trailing(x, tenth)
-        begun = int(np.argmax(np.nan_to_num(level) >= np.sqrt(ratio) * early))
+        # The climb begins where the norm last lay at its lowest; it may have begun higher still.
+        level = centred(x, tenth)
+        begun = int(np.flatnonzero(level <= LOWEST * level.min())[-1])
         severity: Severity = "notice" if _learnt_by_heart(run) else "warning"
         yield finding(
             run,
             metric="grad_norm",
             rows=(int(kept.rows[begun]), int(kept.rows[-1])),
-            peak=int(kept.rows[begun + int(np.argmax(x[begun:]))]),
             severity=severity,
             value=late,
             expected=early,

@@ -11,7 +11,12 @@ from stabcli.levels import centred, lasting, trailing
 from stabcli.metrics import normalise
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import signals
+from stabcli.series import signals, warmup_end
+
+STEEPER = 2
+"""Times ``ratio`` from which a climb is no square of the steps, however noisy."""
+MIDDLE = 20
+"""Rows whose median is the level half as many rows ago."""
 
 STEP_KL = re.compile(r"(?:^|/)ppo_kl(?:/mean)?$")
 """What the divergence of one update is called: ``actor/ppo_kl`` in verl."""
@@ -32,10 +37,11 @@ def kl_runaway(
 
     ## What it finds
     KL divergence, as a median of five rows, at ``ratio`` times the median of the ``before`` rows
-    before the leap, and above ``least`` nats, for ``rows`` rows: a warning, an error from
-    ``error`` times on. A slow rise to ``ratio`` times the level of rows 5 to 50 is a notice, for
-    a policy that learns moves away from where it started. And the divergence of one update, from
-    the policy that made its rollouts, above ``step`` nats for as long: a warning.
+    before the leap, or at twice that multiple of those in the middle of the run so far, and above
+    ``least`` nats, for ``rows`` rows: a warning, an error from ``error`` times on. A rise that
+    grows no steeper to ``ratio`` times the level of rows 5 to 50 is a notice, for a policy that
+    learns moves away from where it started. And the divergence of one update, from the policy
+    that made its rollouts, above ``step`` nats for as long: a warning.
 
     ## Why it matters
     Far from the reference the reward model was never trained, and the gradients of the penalty
@@ -95,8 +101,15 @@ def kl_runaway(
         level = np.full(len(values), np.nan)
         # The five rows of the smoothed value are no part of the level that it is compared with.
         level[5:] = trailing(values, before, 10)[:-5]
-        level = np.maximum(level, least / ratio / 10)
+        # The climb of many rows shows against the level of half as many rows, which is far below it
+        # only where the climb grows ever steeper: a policy that learns moves away ever more slowly.
+        middle = np.arange(len(values)) // 2
+        half = trailing(values, MIDDLE)[middle]
+        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        half[middle < max(before, warm)] = np.nan
         with np.errstate(invalid="ignore"):
+            level = np.where(smooth >= STEEPER * ratio * half, np.fmin(level, half), level)
+            level = np.maximum(level, least / ratio / 10)
             leapt = (smooth >= ratio * level) & (smooth >= least)
         leapt[:start] = False
         leaps = lasting(leapt, rows, gap=5)

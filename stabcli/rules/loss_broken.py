@@ -97,7 +97,6 @@ def _whole(
         run,
         metric=metric,
         rows=(int(rows[0]), int(rows[-1])),
-        peak=int(rows[int(np.argmax(x))]),
         severity="error",
         value=float(np.median(x)),
         expected=expected,

@@ -31,6 +31,8 @@ DIP = 10
 """A dip is at most one such part of the rows before its end."""
 SHORT = 8
 """Rows within which a dip begins."""
+RISING = 3.0
+"""Standard errors by which rows must lie above the lowest level to be the foot of a slope."""
 BLOCKS = 256
 """Medians from which the level of a wide window is told."""
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -84,7 +86,7 @@ def loss_divergence(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_divergence.jsonl --rule loss-divergence --format brief
-    error     loss-divergence      attempt 0  step 818..1200  loss 3.297, expected 2.402
+    error     loss-divergence      attempt 0  step 820..1200  loss 3.297, expected 2.402
 
     ## Sources
     - ``rise`` and ``share``: no finding in 320 clean made runs and 83 real ones, and a rise of a
@@ -118,14 +120,12 @@ def loss_divergence(
             tags: tuple[str, ...] = ()
             if _was_a_dip(x, first, low, top):
                 severity, tags = "notice", ("after-a-dip",)
-            peak = warm + first + int(np.argmax(x[first : last + 1]))
             begun = float(np.median(x[first : first + MINIMUM]))
             slow = begun < low + error_rise * abs(low) / 2
             yield finding(
                 run,
                 metric="loss",
                 rows=(int(rows[0]), int(rows[1])),
-                peak=int(signal.rows[peak]),
                 severity=severity,
                 value=low + top,
                 expected=low,
@@ -141,7 +141,6 @@ def loss_divergence(
                     run,
                     metric="loss",
                     rows=(int(signal.rows[warm + s.first]), int(signal.rows[warm + s.last])),
-                    peak=int(signal.rows[warm + s.last]),
                     severity="warning",
                     value=float(np.exp(s.after)),
                     expected=float(np.exp(s.before)),
@@ -277,5 +276,15 @@ def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> i
     below = np.flatnonzero(level <= low + risen / 4)
     last_low = int(below[-1]) if len(below) else 0
     about = min(first, max(0, start + last_low + 1 - short // 2))
-    high = np.flatnonzero(x[about : first + 1] > low + risen / 4)
-    return about + int(high[0]) if len(high) else about
+    # Not the first single row up there, which noise puts there, but where the rows turn.
+    near = x[about : first + 1]
+    slope, step = (
+        int(np.argmin(np.cumsum(np.concatenate([[0.0], near - low - risen * part]))))
+        for part in (0.25, 0.5)
+    )
+    if slope < step:
+        noise = spread(np.diff(x[start : first + 1])) / np.sqrt(2.0)
+        least = max(risen / 8, RISING * noise / np.sqrt(step - slope))
+        if np.median(near[slope:step]) > low + least:
+            step = slope
+    return min(first, about + step)

@@ -84,7 +84,6 @@ def loss_drop(
                         run,
                         metric="loss",
                         rows=(int(signal.rows[inside][0]), int(signal.rows[inside][-1])),
-                        peak=int(signal.rows[inside][np.argmin(signal.values[inside])]),
                         severity=severity,
                         value=float(np.exp(-shift.after)),
                         expected=float(np.exp(-shift.before)),

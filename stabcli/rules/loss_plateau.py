@@ -86,7 +86,6 @@ def loss_plateau(
                     run,
                     metric="loss",
                     rows=(int(signal.rows[rows[0]]), int(signal.rows[rows[1]])),
-                    peak=int(signal.rows[rows[1]]),
                     severity="notice",
                     value=float(np.median(levels[b + parts])),
                     expected=float(np.median(levels[a])) * (1 - least),

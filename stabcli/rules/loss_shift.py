@@ -75,7 +75,6 @@ def loss_shift(
             ):
                 if floor > 0 and shift.after < np.log(floor):
                     continue
-                inside = signal.values[start + shift.first : start + shift.last + 1]
                 yield finding(
                     run,
                     metric="loss",
@@ -83,7 +82,6 @@ def loss_shift(
                         int(signal.rows[start + shift.first]),
                         int(signal.rows[start + shift.last]),
                     ),
-                    peak=int(signal.rows[start + shift.first + int(np.argmax(inside))]),
                     severity="warning",
                     value=float(np.exp(shift.after)),
                     expected=float(np.exp(shift.before)),

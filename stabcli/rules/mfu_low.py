@@ -71,12 +71,10 @@ def mfu_low(
                 best=True,
             ):
                 inside = part[f.first : f.last + 1]
-                peak = int(inside[np.argmin(signal.values[inside])])
                 yield finding(
                     run,
                     metric="mfu",
                     rows=(int(signal.rows[inside[0]]), int(signal.rows[inside[-1]])),
-                    peak=int(signal.rows[peak]),
                     severity="warning",
                     value=float(np.exp(f.level - f.depth)),
                     expected=float(np.exp(f.level)),

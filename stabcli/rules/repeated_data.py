@@ -72,12 +72,10 @@ def repeated_data(
         level = float(np.median(parent.values[theirs]))
         if usual < max(lower * abs(level), sigmas * error) or _sick(signal, level, lower):
             continue
-        peak = int(mine[np.argmax(gain)])
         yield finding(
             run,
             metric="loss",
             rows=(int(signal.rows[mine[0]]), int(signal.rows[mine[-1]])),
-            peak=int(signal.rows[peak]),
             severity="warning",
             value=float(np.median(signal.values[mine])),
             expected=level,

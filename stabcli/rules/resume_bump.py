@@ -65,12 +65,10 @@ def resume_bump(
         after = signal.values[late : late + rows]
         stays = len(after) >= 10 and float(np.median(after)) >= limit
         last = min(len(signal) - 1, late + len(after) - 1 if stays else len(first) - 1)
-        peak = int(np.argmax(signal.values[: last + 1]))
         yield finding(
             run,
             metric="loss",
             rows=(int(signal.rows[0]), int(signal.rows[last])),
-            peak=int(signal.rows[peak]),
             severity="error" if stays else "warning",
             value=float(np.median(first)),
             expected=level,

@@ -246,7 +246,7 @@ def _finding(
         run,
         metric=metric,
         rows=(first, last),
-        peak=peak,
+        peak=peak if value is None else None,
         severity=severity,
         value=worst,
         expected=usual,

@@ -215,8 +215,10 @@ def _one_voice(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         return frame.drop("again")
     broken = frame.filter(pl.any_horizontal(~pl.col(c).is_finite() for c in values))
     kept = [c for c in frame.columns if c.startswith("@")]
+    bad = pl.any_horizontal((~pl.col(c).is_finite()).fill_null(value=False) for c in values)
     merged = frame.group_by("again", "step", KIND, maintain_order=True).agg(
-        *[pl.col(c).first() for c in kept if c != KIND],
+        # What is not finite is cited by the line in which it stands.
+        *[pl.coalesce(pl.col(c).filter(bad).first(), pl.col(c).first()) for c in kept if c != KIND],
         *[
             pl.coalesce(
                 pl.col(c).filter(~pl.col(c).is_finite()).first(), pl.col(c).drop_nulls().median()

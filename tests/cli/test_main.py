@@ -53,7 +53,20 @@ def test_version(stabcli: Stabcli):
         (["scan", "a.jsonl", "--set", "loss-spike=9"], "write RULE.SETTING=VALUE"),
         (["scan", "a.jsonl", "--set", "loss-spike.error"], "write NAME=VALUE"),
         (["scan", "a.jsonl", "--set", "loss-spike.error=high"], "takes a number"),
+        (["scan", "a.jsonl", "--set", "loss-spike.error=nan"], "takes a number of 0 or more"),
+        (["scan", "a.jsonl", "--set", "loss-spike.join=-1"], "takes a whole number of 0 or more"),
+        (["scan", "a.jsonl", "--set", "loss-shift.rows=1"], "loss-shift: cannot look with rows=1"),
         (["scan", "a.jsonl", "--set", "loss-spyke.error=9"], "did you mean loss-spike?"),
+        (["scan", "a.jsonl", "--metric", "nope"], "--metric nope: no such column of numbers"),
+        (["check", "a.jsonl", "--metric", "lss"], "did you mean loss?"),
+        (["scan", "a.jsonl", "--rule", "xyzzy"], "no such rule: stabcli rules lists them"),
+        (["scan", "a.jsonl", "--reader", "xyzzy"], "no such reader: stabcli formats lists them"),
+        (["explain", "xyzzy"], "nothing of that name: see stabcli rules"),
+        (["explain", "collapse"], "did you mean value-collapse?"),
+        (
+            ["explain", "perp"],
+            "did you mean perplexity-jump, perplexity-rise, seed-perplexity-jump",
+        ),
         (["scan", "a.jsonl", "--gpus", "many"], "--gpus: takes a whole number"),
         (["scan", "a.jsonl", "--gpus", "-1"], "--gpus: takes a whole number"),
         (["scan", "a.jsonl", "--fact", "gpusz=1"], "did you mean gpus?"),
@@ -73,6 +86,7 @@ def test_wrong_usage_is_one_line_and_2(stabcli: Stabcli, arguments: list[str], s
     assert result.err.startswith("stabcli: ")
     assert result.err.count("\n") == 1
     assert said in result.err
+    assert len(result.err) < 400  # no list that fills a screen
 
 
 def test_a_crash_is_3_with_a_traceback(stabcli: Stabcli, monkeypatch: pytest.MonkeyPatch):

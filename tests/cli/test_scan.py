@@ -244,6 +244,45 @@ def test_explain(stabcli: Stabcli, name: str):
     assert result.out.startswith(f"{name}\n\n")
 
 
+@pytest.mark.parametrize(("name", "metric"), [("lr", "learning_rate"), ("gnorm", "grad_norm")])
+def test_explain_knows_a_metric_by_its_other_names(stabcli: Stabcli, name: str, metric: str):
+    """What logs call it is what people look for."""
+    result = stabcli("explain", name)
+
+    assert result.status == 0
+    assert result.out.startswith(f"{name}: a name of {metric}\n\n")
+    assert stabcli("explain", metric).out.split("\n\n")[1] in result.out
+
+
+@pytest.mark.parametrize("command", ["scan", "check", "cost-report"])
+def test_a_gpu_that_nobody_knows_is_said(stabcli: Stabcli, command: str):
+    """One line says what is not known of it, and what would help; the rest is told all the same."""
+    log = stabcli.healthy()
+    odd = stabcli(command, log, "--gpu", "FOO99")
+    known, given = (
+        stabcli(command, log, *flags)
+        for flags in (("--gpu", "H100"), ("--gpu", "FOO99", "--fact", "peak_tflops=500"))
+    )
+
+    assert odd.err.startswith("stabcli: --gpu FOO99: no peak FLOP/s is known of such a GPU")
+    assert "--fact peak_tflops=X" in odd.err
+    assert "h100" in odd.err
+    assert odd.err.count("\n") == 1
+    assert odd.status == known.status
+    assert (known.err, given.err) == ("", "")
+
+
+def test_a_column_to_keep_may_be_in_one_of_several_logs(stabcli: Stabcli):
+    """Asked for is a column of any log; by the log's name or by the canonical one."""
+    rows = [{"step": i, "train/loss": 2.0, "x": 1.0} for i in range(100)]
+    logs = stabcli.healthy(), stabcli.log("other.jsonl", rows)
+
+    assert stabcli("scan", *logs, "--metric", "x").status == 0
+    for name in ("loss", "train/loss"):
+        assert stabcli("scan", logs[1], "--metric", name).status == 0
+    assert stabcli("scan", *logs, "--metric", "y").status == 2
+
+
 @pytest.mark.parametrize("command", ["rules", "formats"])
 def test_lists_name_everything(stabcli: Stabcli, command: str):
     """The lists name every entry of the registry."""

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from stabcli.readers import read_runs
+from stabcli.rules import run_rules, select
 from tests.joining.writing import NAN, events, jsonl, only, said, spans, text, truth, values
 
 
@@ -112,6 +113,38 @@ def test_logs_of_ranks_are_one_run(tmp_path):
     assert math.isnan(values(run, "loss")[70])
     assert said(run, "process 2 was the first with a non-finite value, at step 70")
     assert set(run.frame["file"]) == {"rank_0.log"}
+
+
+@pytest.mark.parametrize("bad", [0, 1, 2])
+def test_a_value_of_one_rank_is_cited_from_its_log(tmp_path, bad):
+    """The NaN, the largest loss and the median each stand in the log of one process."""
+    for rank in range(3):
+        rows = [{**r, "loss": r["loss"] + (rank - bad) ** 2 / 10} for r in truth(range(100))]
+        if rank == bad:
+            rows[70]["loss"] = NAN
+        text(tmp_path / f"rank_{rank}.log", rows, head="hello\n" * rank)
+    run = only(tmp_path)
+    (found,), _ = run_rules(run, select((), ("nonfinite",)))
+
+    assert (found.file, found.line) == (f"rank_{bad}.log", 71 + bad)
+    largest = 2 if bad == 0 else 0
+    assert run.place("loss_max", 40) == (f"rank_{largest}.log", 41 + largest)
+    middle = 0 if bad == 1 else 1
+    assert run.place("loss", 40) == (f"rank_{middle}.log", 41 + middle)
+
+
+def test_a_value_is_cited_by_its_line_after_a_restart_too(tmp_path):
+    """Logs that go on with one another, each with a line of its own for evaluations."""
+    for part, steps in ((1, range(100)), (2, range(80, 200))):
+        rows = truth(steps, seed=part)
+        told = [one for r in rows for one in (r, {"step": r["step"], "val": r["loss"] + 0.1})]
+        jsonl(tmp_path / f"log{part}.jsonl", told, keys=("step", "loss", "grad_norm", "lr", "val"))
+    run = only(tmp_path)
+    row = run.frame.with_row_index().filter(attempt=1, step=130)["index"][0]
+
+    assert spans(run) == [(0, 99), (80, 199)]
+    assert run.place("loss", row) == ("log2.jsonl", 101)
+    assert run.place("val", row) == ("log2.jsonl", 102)
 
 
 def test_ranks_in_folders_and_ranks_without_steps(tmp_path):

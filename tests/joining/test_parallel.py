@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stabcli.readers import read_runs
+from stabcli.rules import run_rules, select
 from tests.joining.writing import (
     NAN,
     events,
@@ -362,3 +363,27 @@ def test_one_metric_of_many_that_agrees_is_no_proof(tmp_path):
     runs, _ = read_runs([str(tmp_path)])
 
     assert len(runs) == 2
+
+
+def cited(run, metric, step):
+    """File and line that a finding about a metric at a step of the first attempt names."""
+    row = run.frame["step"].to_list().index(step)
+    return run.place(metric, row)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_value_is_cited_from_the_log_it_stands_in(tmp_path, shift):
+    """A NaN that only one of two logs has, and a metric of only one, whatever it calls its steps."""
+    rows = truth(range(200))
+    text(tmp_path / "train.log", rows, head="starting\n\n")
+    others = [{**r, "aux_loss": r["step"] / 7} for r in rows]
+    others[120]["loss"] = NAN
+    jsonl(tmp_path / "metrics.jsonl", others, shift=shift, keys=("step", "loss", "aux_loss"))
+    run = only(tmp_path)
+    shown = int(run.frame["step"][0])
+
+    assert cited(run, "loss", 120 + shown) == ("metrics.jsonl", 121)
+    assert cited(run, "aux_loss", 50 + shown) == ("metrics.jsonl", 51)
+    assert cited(run, "grad_norm", 50 + shown) == ("train.log", 53)
+    (nan,) = [f for f in run_rules(run, select((), ("nonfinite",)))[0] if f.metric == "loss"]
+    assert (nan.file, nan.line) == ("metrics.jsonl", 121)
