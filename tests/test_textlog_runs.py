@@ -224,6 +224,8 @@ def test_lines_that_hold_less_on_purpose_are_not_told_of(tmp_path: Path):
 
     missing = told_of(tmp_path / "log", lines, "megatron")
     assert not set(missing) - {4, 18}  # what two lines lack was told of before
+    few = [f"{i} train 1.{800 + i}" for i in range(1, 30)] + ["30 val 1.79"]
+    assert told_of(tmp_path / "log", few, "nanogpt") == []
 
 
 def test_a_text_where_others_have_a_number_is_told_of_once_it_is_known(tmp_path: Path):

@@ -232,6 +232,8 @@ class _Reading:
         self._configure(text, number)
         rows = self.parser.parse(text, torn=torn)
         columns = tuple(name for row in rows for name in row)
+        if rows:
+            columns = (f"{KIND}{rows[0][KIND]:.0f}", *columns)
         for row in rows:
             row[LINE] = float(number)
             if self.bar is not None:

@@ -20,6 +20,8 @@ _NUMBER = re.compile(
 _BLANKS = re.compile(r"[ \t]+")
 _ODD = 5
 """Characters, beside numbers, up to which two lines are the same but for damage."""
+_PUT_IN = 24
+"""Characters up to which a line is another with something put in: what is left of a colour."""
 _RARE = 3
 """Lines that lack the same up to which it is damage; what more lack is just not always logged."""
 _KEPT = 4
@@ -64,7 +66,7 @@ class Sisters:
         """Take in what was read of a line.
 
         Args:
-            columns: Columns that it gave, those of its kind and of its origin among them.
+            columns: Its kind, and the columns that it gave.
             number: Its number.
             line: As it stands in the log.
             below: The line below it, or as much of it as is known.
@@ -125,7 +127,7 @@ class Sisters:
                 continue
             for other, usual in self._read.items():
                 lacks = _names(other) - _names(columns)
-                if not lacks or usual.count <= alike.count:
+                if not lacks or usual.count <= alike.count or other[0] != columns[0]:
                     continue
                 shapes = {_shape(text) for _, text, _ in usual.kept}
                 for number, text, below in alike.kept:
@@ -173,13 +175,13 @@ def _is_two(one: str, shapes: set[str]) -> bool:
 
 
 def _near(one: str, two: str) -> bool:
-    """Say whether two texts are the same but for one short stretch."""
-    if abs(len(one) - len(two)) > _ODD or one == two:
+    """Say whether a line is another but for one short stretch, or for one that was put in."""
+    if not -_ODD <= len(one) - len(two) <= _PUT_IN or one == two:
         return False
     short = min(len(one), len(two))
     ahead = _common(one, two, short)
-    behind = _common(one[::-1], two[::-1], short - ahead)
-    return max(len(one), len(two)) - ahead - behind <= _ODD
+    same = ahead + _common(one[::-1], two[::-1], short - ahead)
+    return len(two) - same <= (_ODD if len(one) - same <= _ODD else 1)
 
 
 def _common(one: str, two: str, most: int) -> int:
