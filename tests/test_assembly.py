@@ -364,3 +364,17 @@ def test_what_commas_were_taken_for_is_told():
         assert any(told in note and spelt in note for note in run.notes), spelt
     run = made({"step": [1, 2], "loss": [2.0, 1.9], "tokens": ["1,048,576", "65,536"]})
     assert not any("commas" in note for note in run.notes)
+
+
+def test_rows_that_are_there_twice_are_told():
+    """Rows that say nothing new are counted once and told of; rows of other columns are not."""
+    run = made({"step": [1, 1, 2, 2, 3], "loss": [2.0, 2.0, 1.9, 1.9, 1.8]})
+    assert any(note.startswith("2 rows say again") for note in run.notes)
+    assert run.frame.height == 3
+
+    apart = {
+        "step": [1, 1, 2, 2],
+        "loss": [2.0, None, 1.9, None],
+        "val_loss": [None, 2.0, None, 2.0],
+    }
+    assert not any("again" in note for note in made(apart).notes)
