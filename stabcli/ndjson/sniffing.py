@@ -109,8 +109,11 @@ def _beyond_first(source: Source, text: str) -> list[str]:
 
 
 def _object(line: str) -> dict[str, Any] | None:
+    line = line.strip("\0 \t\r")
+    if not line.startswith("{"):
+        return None
     try:
-        value = json.loads(line.strip("\0 \t\r"))
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
