@@ -186,7 +186,7 @@ def test_no_damaged_byte_takes_a_value_without_a_word(tmp_path: Path, reader: st
     held = sum(measured.count().row(0))
     assert told_of(tmp_path / "log", lines, reader) == []
     lost = 0
-    for at in range(len(lines[5])):
+    for at in range(ord(put) % 3, len(lines[5]), 3):  # another third for each byte
         hurt = [*lines]
         hurt[5] = f"{lines[5][:at]}{put}{lines[5][at + 1 :]}"
         path = tmp_path / "hurt"
@@ -234,3 +234,17 @@ def test_a_text_where_others_have_a_number_is_told_of_once_it_is_known(tmp_path:
     lines[0] = lines[0].replace("lm loss: 2", "lm loss: \x01")
 
     assert told_of(tmp_path / "log", lines, "megatron") == [1]
+
+
+def test_decimal_commas_are_points_and_told(tmp_path: Path):
+    """A comma that parts no thousands is a decimal point, read at once or line by line."""
+    lines = [
+        f"[2026-01-01 08:00:16.442000] iteration {i:8}/ 9000 | consumed samples: {i},000 |"
+        f" lm loss: 2,{1000 + i} | grad norm: 1.5 |"
+        for i in range(1, 3000)
+    ]
+    run = read(tmp_path / "log", "\n".join(lines) + "\n", "megatron")
+
+    assert run.frame["loss"].to_list() == [float(f"2.{1000 + i}") for i in range(1, 3000)]
+    assert run.frame["consumed samples" if "consumed samples" in run.frame else "samples_seen"][4] == 5000
+    assert [n for n in run.notes if "commas in 'lm loss'" in n and "'2,1001' is 2.1001" in n]

@@ -13,7 +13,7 @@ from stabcli.metrics import resolve
 from stabcli.textlog.grammar import Grammar, Line
 from stabcli.textlog.hygiene import Peeled, peel, seconds
 from stabcli.textlog.layout import TOTAL, Learnt
-from stabcli.textlog.numbers import is_missing, number
+from stabcli.textlog.numbers import has_decimal_comma, is_missing, number
 from stabcli.textlog.rows import KIND, RANK
 
 _LARGEST_STEP = 2.0**53
@@ -43,6 +43,8 @@ class Parser:
     grammar: Grammar
     wrong: list[BadValue] = field(default_factory=list)
     """Values of the last line that are no numbers."""
+    commas: dict[str, str] = field(default_factory=dict)
+    """Columns with a comma for a decimal point, and the first value that has one."""
     learnt: Learnt | None = None
     """Of the last line: what stands where in it, if it held one whole row."""
     _pairs: dict[int, tuple[str, str | None, str]] = field(default_factory=dict)
@@ -105,6 +107,8 @@ class Parser:
     def _take(self, row: dict[str, float], column: str, spelt: str, value: float | None) -> None:
         if value is not None:
             row[column] = value
+            if "," in spelt and column not in self.commas and has_decimal_comma(spelt):
+                self.commas[column] = spelt.strip()
         elif not is_missing(spelt):
             why = f"{column!r} is no number: {spelt[:40]!r}"
             self.wrong.append(

@@ -275,6 +275,10 @@ class _Reading:
 
     def log(self) -> Log:
         """Return all that was read."""
+        for column, spelt in self.parser.commas.items():
+            value = numbers.number(spelt)
+            taken = f"commas in {column!r} that part no thousands are taken as decimal points"
+            self.notes.append(f"{taken}: {spelt!r} is {value}")
         self._unlike(self.sisters.damaged())
         return Log(
             frame=self.rows.frame(),
