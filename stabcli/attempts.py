@@ -122,17 +122,17 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             " the last value was taken, a non-finite one before any other"
         )
     if again:
-        notes.append(f"{again:,} rows say again what the row before them said: each counted once")
+        notes.append(f"rows that only repeat the row before them, counted once: {again:,}")
     return merged
 
 
 def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
-    """Say for every row whether it measures something, and nothing that the row above it did not."""
+    """Say for every row whether it has a number, and nothing that the row above it has not."""
     kept = [pl.col(c) for c in values if c not in _CLOCKS]
     if not kept:
         return pl.Series([False]).new_from_index(0, frame.height)
     same = [c.is_null() | c.eq_missing(c.shift(1)) for c in kept]
-    told = pl.any_horizontal(c.is_not_null() for c in kept)
+    told = pl.any_horizontal(c.is_finite().fill_null(value=False) for c in kept)
     return frame.select((pl.all_horizontal(same) & told).alias("again"))["again"]
 
 

@@ -246,5 +246,8 @@ def test_decimal_commas_are_points_and_told(tmp_path: Path):
     run = read(tmp_path / "log", "\n".join(lines) + "\n", "megatron")
 
     assert run.frame["loss"].to_list() == [float(f"2.{1000 + i}") for i in range(1, 3000)]
-    assert run.frame["consumed samples" if "consumed samples" in run.frame else "samples_seen"][4] == 5000
+    assert (
+        run.frame["consumed samples" if "consumed samples" in run.frame else "samples_seen"][4]
+        == 5000
+    )
     assert [n for n in run.notes if "commas in 'lm loss'" in n and "'2,1001' is 2.1001" in n]

@@ -13,7 +13,7 @@ from stabcli.metrics import resolve
 from stabcli.textlog.grammar import Grammar, Line
 from stabcli.textlog.hygiene import Peeled, peel, seconds
 from stabcli.textlog.layout import TOTAL, Learnt
-from stabcli.textlog.numbers import has_decimal_comma, is_missing, number
+from stabcli.textlog.numbers import has_decimal_comma, is_missing, number, split_unit
 from stabcli.textlog.rows import KIND, RANK
 
 _LARGEST_STEP = 2.0**53
@@ -107,8 +107,10 @@ class Parser:
     def _take(self, row: dict[str, float], column: str, spelt: str, value: float | None) -> None:
         if value is not None:
             row[column] = value
-            if "," in spelt and column not in self.commas and has_decimal_comma(spelt):
-                self.commas[column] = spelt.strip()
+            if "," in spelt and column not in self.commas:
+                parts = split_unit(spelt)
+                if parts is not None and has_decimal_comma(parts[0]):
+                    self.commas[column] = spelt
         elif not is_missing(spelt):
             why = f"{column!r} is no number: {spelt[:40]!r}"
             self.wrong.append(

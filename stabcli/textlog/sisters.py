@@ -161,7 +161,7 @@ def _shape(text: str) -> str:
 def _like(text: str, below: str, shapes: set[str]) -> bool:
     """Say whether a line, or it and the one below, is one of these but for a few characters."""
     one, two = _shape(text), _shape(f"{text}\n{below}")
-    return any(_near(one, shape) or _near(two, shape) for shape in shapes)
+    return any(_near(one, s, _PUT_IN) or _near(two, s, _ODD) for s in shapes)
 
 
 def _is_two(one: str, shapes: set[str]) -> bool:
@@ -174,9 +174,15 @@ def _is_two(one: str, shapes: set[str]) -> bool:
     )
 
 
-def _near(one: str, two: str) -> bool:
-    """Say whether a line is another but for one short stretch, or for one that was put in."""
-    if not -_ODD <= len(one) - len(two) <= _PUT_IN or one == two:
+def _near(one: str, two: str, most: int) -> bool:
+    """Say whether a line is another but for one short stretch, or for one that was put in.
+
+    Args:
+        one: The line.
+        two: The other.
+        most: Characters up to which something may have been put in.
+    """
+    if not -_ODD <= len(one) - len(two) <= most or one == two:
         return False
     short = min(len(one), len(two))
     ahead = _common(one, two, short)
