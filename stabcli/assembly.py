@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
 from stabcli.settings import suggestion
 from stabcli.sources import Source
+from stabcli.spellings import as_number
 from stabcli.stepping import moving_steps, steps_of_epochs, whole_steps
 
 LINE: Final = "@line"
@@ -91,9 +92,11 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         SettingError: ``options.names`` names a column that the log does not have.
     """
     notes = [*source.notes, *reading.notes]
+    blind: list[str] = []
+    reading = _without_empty(reading, options, notes, blind)
     columns = _columns(reading, source, options, notes)
     facts = {**_facts(reading.table, columns), **reading.facts, **options.facts}
-    frame = _counted(_canonical(reading, columns, notes), columns, notes)
+    frame = _counted(_canonical(reading, columns, notes, blind), columns, notes)
     if "step" not in frame.columns or frame["step"].count() == 0:
         shown = ", ".join(c for c in reading.table.columns if not c.startswith("@"))[:160]
         strange = not [c for c in columns if c not in _NOT_MEASURED]
@@ -108,7 +111,8 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         notes.append(f"{without:,} rows without a step were left out")
     if not [c for c in frame.columns if not c.startswith("@") and c not in _NOT_MEASURED]:
         raise LogError(
-            f"{source.shown}: nothing but steps in it: no numeric column that could be checked;"
+            f"{source.shown}: nothing but steps in it:"
+            f" {blind[0] if blind else 'no numeric column that could be checked'};"
             " give a log with a loss, or name its column with --map loss=NAME"
         )
     frame = number_attempts(frame, notes)
@@ -135,12 +139,37 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         left_out=left_out,
         files=tuple(files),
         told=told,
+        blind=blind[0] if blind and not {*_LOSSES}.intersection(frame.columns) else "",
     )
 
 
 _OWN_KEYS = ("attempt", "line", "file", "discarded", "hidden")
 """Columns of a frame that are ours; a log's own column of that name keeps another one."""
+_LOSSES = ("loss", "objective_loss")
 _NOT_MEASURED = ("step", "epoch", "wall_time", "elapsed_seconds", "tokens_seen", "samples_seen")
+
+
+def _without_empty(
+    reading: Reading, options: Options, notes: list[str], blind: list[str]
+) -> Reading:
+    """Take out the columns that hold nothing, which would hide others that mean the same."""
+    table = reading.table
+    named = [*reading.names.values(), *options.names.values()]
+    empty = [
+        c
+        for c in table.columns
+        if table[c].null_count() == table.height and not (c.startswith("@") or c in named)
+    ]
+    held = resolve([c for c in table.columns if c not in empty], reading.names)
+    told = {c: o for c, o in resolve(empty).items() if c not in held and c not in _NOT_MEASURED}
+    if HIDDEN in table.columns or not empty or "step" in resolve(empty):
+        return reading
+    for canonical, name in told.items():
+        why = f"column {name!r} ({canonical}) is empty in every row"
+        notes.append(f"{why}: nothing in it to check")
+        if canonical in _LOSSES:
+            blind.append(why)
+    return replace(reading, table=table.drop(empty))
 
 
 def _columns(
@@ -182,32 +211,9 @@ def _facts(table: pl.DataFrame, columns: Mapping[str, str]) -> dict[str, Fact]:
     return {k: v for k, v in found.items() if k not in varying and k in FACTS}
 
 
-def as_number(series: pl.Series) -> pl.Series | None:
-    """Return a column as Float64, or None where it is text.
-
-    Text counts as a number where every value that is not empty is one, in any of the
-    spellings that trainers print: ``nan``, ``-nan``, ``inf``, ``Infinity``, ``1,234``, ``12%``.
-    """
-    if series.dtype == pl.Boolean or series.dtype.is_numeric():
-        return series.cast(pl.Float64)
-    if series.dtype == pl.Null:
-        return None
-    if series.dtype.is_temporal() and series.dtype in (pl.Datetime, pl.Date):
-        return series.dt.epoch("us").cast(pl.Float64) / 1e6
-    if series.dtype != pl.String:
-        return None
-    text = series.str.strip_chars().str.to_lowercase()
-    text = text.set(text.is_in(["", "null", "none", "n/a", "na", "???"]), None)
-    plain = text.str.strip_suffix("%").str.replace_all(r"[,_]", "")
-    plain = plain.str.replace(r"^[+-]?nan(\(\w+\))?$", "NaN").str.replace(r"^\+", "")
-    plain = plain.str.replace(r"^(-?)inf(inity)?$", "${1}inf")
-    values = plain.cast(pl.Float64, strict=False)
-    if values.null_count() > text.null_count() or values.count() == 0:
-        return None
-    return values
-
-
-def _canonical(reading: Reading, columns: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+def _canonical(
+    reading: Reading, columns: Mapping[str, str], notes: list[str], blind: list[str]
+) -> pl.DataFrame:
     """Rename, convert and scale; keep what is a number."""
     table = reading.table
     made: list[pl.Series] = []
@@ -230,11 +236,15 @@ def _canonical(reading: Reading, columns: Mapping[str, str], notes: list[str]) -
         elif target == "step":
             values = _steps(table[name], notes)
         else:
-            values = as_number(table[name])
+            values = as_number(table[name], notes)
         if values is None:
             text += 1
             if target in METRICS:
-                notes.append(f"column {name!r} ({target}) holds text, not numbers: left out")
+                what = "lists" if table[name].dtype.is_nested() else "text"
+                why = f"column {name!r} ({target}) holds {what}, not numbers"
+                notes.append(f"{why}: left out")
+                if target in _LOSSES:
+                    blind.append(why)
             continue
         if target in METRICS:
             values = _scaled(target, name, values, reading.scales, notes)

@@ -106,6 +106,7 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         return frame
     values = [c for c in frame.columns if c not in key and not c.startswith("@")]
     conflicting = int((same & _conflicts(frame, values)).sum()) if frame.height < 5_000_000 else 0
+    again = int((same & _repeats(frame, values)).sum()) if frame.height < 5_000_000 else 0
     measured = [pl.col(c) for c in values]
     merged = frame.group_by(key, maintain_order=True).agg(
         [
@@ -125,7 +126,19 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             f"{conflicting:,} rows repeat a step with other values:"
             " the last value was taken, a non-finite one before any other"
         )
+    if again:
+        notes.append(f"rows that only repeat the row before them, counted once: {again:,}")
     return merged
+
+
+def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
+    """Say for every row whether it has a number, and nothing that the row above it has not."""
+    kept = [pl.col(c) for c in values if c not in _CLOCKS]
+    if not kept:
+        return pl.Series([False]).new_from_index(0, frame.height)
+    same = [c.is_null() | c.eq_missing(c.shift(1)) for c in kept]
+    told = pl.any_horizontal(c.is_finite().fill_null(value=False) for c in kept)
+    return frame.select((pl.all_horizontal(same) & told).alias("again"))["again"]
 
 
 def _conflicts(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:

@@ -43,12 +43,14 @@ class Diagnosis:
 
         Something can where anything above a notice was found, or a rule looked whose silence
         tells something. Looking for NaN alone, which any row allows, does not, unless only that
-        was asked for.
+        was asked for; nor does anything where the loss is there, but is no number.
         """
         if not self.checked:
             return "no rule could look"
         if not self.presets or self.worst not in (None, "notice"):
             return None
+        if self.run.blind and not self.run.has("loss") and not self.run.has("objective_loss"):
+            return self.run.blind
         if any(r.judges for r in rules if r.name in self.checked):
             return None
         rows = f"{self.run.frame.height:,} row" + ("s" if self.run.frame.height != 1 else "")

@@ -12,6 +12,7 @@ import polars as pl
 from stabcli.assembly import FILE, LINE, Reading
 from stabcli.attempts import PART
 from stabcli.footers import DamagedError, check
+from stabcli.spellings import as_number
 
 RUN_COLUMNS = ("run", "run_name", "run_id")
 """Columns of text that say to which run a row belongs."""
@@ -44,8 +45,11 @@ def taken_back(table: pl.DataFrame) -> pl.DataFrame:
     return kept.rename(back)
 
 
-def flattened(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without nesting: fields by name joined with ``/``, lists left out."""
+def flattened(table: pl.DataFrame, lists: list[str] | None = None) -> pl.DataFrame:
+    """Return a table without nesting: fields by name joined with ``/``.
+
+    Lists of one number are that number; others are left out, and named in ``lists``.
+    """
     made: dict[str, pl.Series] = {}
     stack = [("", s) for s in reversed(table.get_columns())]
     while stack:
@@ -55,6 +59,10 @@ def flattened(table: pl.DataFrame) -> pl.DataFrame:
             stack += [(f"{name}/", f) for f in reversed(series.struct.unnest().get_columns())]
         elif not series.dtype.is_nested():
             made[name] = series
+        elif (values := as_number(series)) is not None:
+            made[name] = values
+        elif lists is not None:
+            lists.append(name)
     return pl.DataFrame(made)
 
 

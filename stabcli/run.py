@@ -139,6 +139,8 @@ class Run:
     """Columns dropped to keep the frame small, with the non-finite values they held."""
     files: tuple[str, ...] = ()
     """The files it was read from, as the user would name them, the one that rows cite first."""
+    blind: str = ""
+    """Why the loss that the log names says nothing; empty where it does, or none is named."""
     troubles: tuple[Trouble, ...] = ()
     """What its text logs, and other text beside them, say of troubles."""
     searched: tuple[str, ...] = ()

@@ -17,9 +17,10 @@ import numpy as np
 import polars as pl
 
 from stabcli import delimited
-from stabcli.assembly import LINE, as_number
+from stabcli.assembly import LINE
 from stabcli.metrics import resolve
 from stabcli.sources import HEAD_BYTES
+from stabcli.spellings import as_number
 
 SEPARATORS = (",", ";", "\t")
 
@@ -382,7 +383,7 @@ def _numbers(frame: pl.DataFrame, separator: str, notes: list[str], bad: Bad) ->
                 f"column {series.name!r} holds {good:,} numbers and {count:,} texts, such as"
                 f" {cell!r}: it is left out as text"
             )
-        values = as_number(text)
+        values = as_number(text, notes)
         made.append(series if values is None else values)
     return pl.DataFrame(made)
 

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stabcli import assembly
-from stabcli.assembly import Options, Reading, as_number, assemble
+from stabcli.assembly import Options, Reading, assemble
+from stabcli.diagnosis import diagnose
 from stabcli.errors import LogError, SettingError
 from stabcli.metrics import resolve
 from stabcli.sources import Source
+from stabcli.spellings import as_number
 
 NAN = float("nan")
 
@@ -306,7 +308,9 @@ def test_frames_keep_their_promises(data):
     assert set(frame["step"]) == set(steps)
     last = frame.filter(~pl.col("discarded"))["step"].to_list()
     assert last == sorted(set(last))
-    assert any(np.isnan(x) for x in losses if x is not None) == bool(frame["loss"].is_nan().any())
+    assert ("loss" in frame.columns) == any(x is not None for x in losses)
+    broken = "loss" in frame.columns and bool(frame["loss"].is_nan().any())
+    assert any(np.isnan(x) for x in losses if x is not None) == broken
 
 
 @pytest.mark.parametrize("order", [("loss", "eval_loss"), ("eval_loss", "loss")])
@@ -318,3 +322,70 @@ def test_each_value_of_a_step_is_cited_by_its_own_line(order):
     assert run.frame.height == 39
     assert run.place("loss", 9) == (None, 19 + order.index("loss"))
     assert run.place("val_loss", 9) == (None, 19 + order.index("eval_loss"))
+
+
+# ---- what is named but says nothing ----
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [([None] * 9, "is empty in every row"), (["fine"] * 9, "holds text, not numbers")],
+)
+def test_a_loss_that_says_nothing_is_told_and_not_called_fine(values, why):
+    """A column of nothing or of words is no loss: nothing is said of the run's health."""
+    run = made({"step": [*range(9)], "loss": values, "grad_norm": [1.0 + i / 9 for i in range(9)]})
+
+    assert why in run.blind
+    assert any(why in note for note in run.notes)
+    assert why in (diagnose(run).cannot_judge or "")
+    assert diagnose(run, only=["nonfinite"]).cannot_judge is None, "that alone was asked for"
+
+
+def test_an_empty_column_hides_no_other():
+    """Where a column of a better name is empty, the next one is the loss."""
+    run = made({"step": [1, 2, 3], "loss": [None] * 3, "train_loss": [2.0, 1.9, 1.8]})
+
+    assert run.frame["loss"].to_list() == [2.0, 1.9, 1.8]
+    assert (run.columns["loss"], run.blind) == ("train_loss", "")
+
+
+@pytest.mark.parametrize(
+    ("spelt", "want"),
+    [
+        (["6,0093", "5,9987"], [6.0093, 5.9987]),
+        (["0,123", "1,456"], [0.123, 1.456]),
+        (["1,048,576", "65,536"], [1048576.0, 65536.0]),
+        (["1,234.5", "2.5"], [1234.5, 2.5]),
+        (["-2,5e-3", "1"], [-0.0025, 1.0]),
+        (["6,0093", "2.5"], None),
+        (["1,2,3"], None),
+    ],
+)
+def test_commas_are_told_apart_by_their_column(spelt, want):
+    """Before groups of three digits they part thousands; else they are points, or nothing."""
+    got = as_number(pl.Series(spelt))
+
+    assert (None if got is None else got.to_list()) == want
+
+
+def test_what_commas_were_taken_for_is_told():
+    """Where a comma may be a point or not, the run says what it was taken for."""
+    for spelt, told in (("6,0093", "decimal points"), ("2,345", "between thousands")):
+        run = made({"step": [1, 2], "loss": [spelt, spelt]})
+        assert any(told in note and spelt in note for note in run.notes), spelt
+    run = made({"step": [1, 2], "loss": [2.0, 1.9], "tokens": ["1,048,576", "65,536"]})
+    assert not any("commas" in note for note in run.notes)
+
+
+def test_rows_that_are_there_twice_are_told():
+    """Rows that say nothing new are counted once and told of; rows of other columns are not."""
+    run = made({"step": [1, 1, 2, 2, 3], "loss": [2.0, 2.0, 1.9, 1.9, 1.8]})
+    assert "rows that only repeat the row before them, counted once: 2" in run.notes
+    assert run.frame.height == 3
+
+    apart = {
+        "step": [1, 1, 2, 2],
+        "loss": [2.0, None, 1.9, None],
+        "val_loss": [None, 2.0, None, 2.0],
+    }
+    assert not any("repeat" in note for note in made(apart).notes)

@@ -200,6 +200,7 @@ def read(
     Raises:
         SettingError: A flag or a setting is wrong.
     """
+    from stabcli.cli._output import Patience
     from stabcli.readers import expand, gather, readers, settle
     from stabcli.settings import suggestion
 
@@ -212,6 +213,7 @@ def read(
         )
     options = _options(asked, chosen)
     _no_peak(options.facts)
+    watch = Patience()
     gathered: list[Gathered] = []
     failed: list[str] = []
     empty: list[str] = []
@@ -219,7 +221,7 @@ def read(
         try:
             for path in expand(log):
                 try:
-                    found = gather(path, options=options, format_name=reader)
+                    found = gather(path, options=options, format_name=reader, watch=watch)
                     if not (found.runs or found.failed or found.configs == [path]):
                         empty.append(f"{path}: no log in this folder: check the path")
                     gathered.append(found)

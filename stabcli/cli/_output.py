@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from time import monotonic
 
 from stabcli.errors import SettingError
 from stabcli.units import printable
@@ -18,6 +19,24 @@ def complain(message: str) -> None:
     """Print one line about what went wrong."""
     with contextlib.suppress(BrokenPipeError):
         print(f"stabcli: {printable(message)}", file=sys.stderr, flush=True)
+
+
+class Patience:
+    """Says on a terminal that a walk through folders goes on, once it takes long."""
+
+    def __init__(self, first: float = 1.0, then: float = 10.0) -> None:
+        self.due = monotonic() + first
+        self.then = then
+
+    def __call__(self, files: int, path: Path) -> None:
+        """Take note that so many files were looked at, and which is next."""
+        if monotonic() < self.due or not sys.stderr.isatty():
+            return
+        self.due = monotonic() + self.then
+        complain(
+            f"{path.parent}: {files:,} files and folders looked into so far: to be done sooner, stop"
+            " with Ctrl-C and give the folders of the runs"
+        )
 
 
 def put(text: str) -> None:

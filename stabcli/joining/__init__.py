@@ -7,6 +7,7 @@ that may surprise, a note says why.
 * homes       where a run lives: the folder that all of its files are about
 * rounding    how a log rounded its numbers, and whether two values may be one
 * agreement   whether two logs tell of one run: by values that only that run had
+* copies      the same log twice
 * merging     two tables of one run become one
 * ranks       one log a process
 * chains      a log a restart, and logs that were rotated

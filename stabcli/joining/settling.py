@@ -10,6 +10,7 @@ import polars as pl
 
 from stabcli.joining.agreement import Alignment, Doubt, align, columns_of
 from stabcli.joining.chains import chained
+from stabcli.joining.copies import without_copies
 from stabcli.joining.homes import (
     folders_of,
     grouped,
@@ -41,13 +42,20 @@ def joined(runs: Sequence[Run]) -> list[Run]:
     First the files of one folder are put together, then those of one home: a run's own folder
     with all that tools put below it.
     """
+    order = {path: i for i, run in enumerate(runs) for path in run.files}
+
+    def place(run: Run) -> int:
+        return min(order[path] for path in run.files)
+
     apart = [run for run in runs if not is_joinable(run)]
     found = [run for run in runs if is_joinable(run)]
-    found = _in_groups(found, homes_of, one_of_ranks)
+    found = _in_groups(found, homes_of, one_of_ranks)  # processes may print the very same
+    single = without_copies(sorted([*apart, *found], key=place))
+    apart = [run for run in single if not is_joinable(run)]
+    found = [run for run in single if is_joinable(run)]
     found = _in_groups(found, folders_of, lambda members: _parallel(chained(members)))
     found = _in_groups(found, homes_of, _parallel)
-    order = {path: i for i, run in enumerate(runs) for path in run.files}
-    return sorted([*apart, *found], key=lambda run: min(order[path] for path in run.files))
+    return sorted([*apart, *found], key=place)
 
 
 def _in_groups(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from stabcli.assembly import as_number
+from stabcli.spellings import as_number
 
 WRAPPERS = ("data", "metrics", "values", "scalars", "logs")
 """Objects in which some loggers put all the metrics of a row; their names say nothing."""
@@ -14,6 +14,8 @@ WRAPPERS = ("data", "metrics", "values", "scalars", "logs")
 _NUMBER = (
     r"^\s*(?i:[+-]?(\d[\d,_]*\.?\d*|\.\d+)(e[+-]?\d+)?\s*%?|[+-]?(nan|inf|infinity)(\(\w+\))?)\s*$"
 )
+_PLAIN = _NUMBER.replace(r"\d[\d,_]*\.?\d*", r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?")
+"""The same with commas only before groups of three digits."""
 _MISSING = r"^\s*(?i:null|none|n/a|na|\?\?\?)?\s*$"
 
 
@@ -75,19 +77,21 @@ def _joined(pieces: list[tuple[int, pl.Series]], height: int) -> pl.Series:
 def settled(series: pl.Series, notes: list[str]) -> pl.Series:
     """Return text that is mostly numbers as numbers, and say how much of it is not."""
     text = series.drop_nulls()
-    values = as_number(text)
-    if values is None:
-        numeric = text.str.contains(_NUMBER)
+    values = as_number(text, notes)
+    for pattern in (_NUMBER, _PLAIN) if values is None else ():
+        numeric = text.str.contains(pattern)
         strange = text.filter(~numeric & ~text.str.contains(_MISSING))
         if numeric.sum() <= len(strange):
             return series
-        values = as_number(text.set(~numeric, None))
-        if values is None:
-            return series
-        notes.append(
-            f"column {series.name!r} holds text in {len(strange):,} of its rows, such as"
-            f" {str(strange[0])[:40]!r}: left out there"
-        )
+        values = as_number(text.set(~numeric, None), notes)
+        if values is not None:
+            notes.append(
+                f"column {series.name!r} holds text in {len(strange):,} of its rows, such as"
+                f" {str(strange[0])[:40]!r}: left out there"
+            )
+            break
+    if values is None:
+        return series
     if len(values) == len(series):
         return values
     empty = pl.Series(series.name, [None], pl.Float64).new_from_index(0, len(series))

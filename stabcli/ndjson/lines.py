@@ -30,6 +30,34 @@ _BARE = re.compile(
 
 
 @dataclass(slots=True)
+class Lists:
+    """Names that hold lists, in the order they were met."""
+
+    single: dict[str, None] = field(default_factory=dict)
+    """Those of one number, which is taken."""
+    others: dict[str, None] = field(default_factory=dict)
+    """Those of more, of none or of text, which are left out."""
+
+    def add(self, other: Lists) -> None:
+        """Take in what was met elsewhere."""
+        self.single |= other.single
+        self.others |= other.others
+
+    def notes(self) -> list[str]:
+        """Tell of both."""
+        told = (
+            (self.single, "lists of one number were read as that number: "),
+            (self.others, "lists are no single value, left out: "),
+        )
+        return [what + _few(names) for names, what in told if names]
+
+
+def _few(names: Mapping[str, None], shown: int = 5) -> str:
+    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
+    return ", ".join(map(repr, list(names)[:shown])) + more
+
+
+@dataclass(slots=True)
 class Rows:
     """Rows gathered one by one."""
 
@@ -41,6 +69,8 @@ class Rows:
     """Lines that hold no object, or more than whole objects, and what is wrong with them."""
     nested: set[str] = field(default_factory=set)
     """Names at the top that hold an object."""
+    lists: Lists = field(default_factory=Lists)
+    """Names that hold lists."""
 
     def add_lines(self, data: bytes, first: int, *, cut: bool) -> None:
         """Take in the lines of a chunk; ``cut`` says that the file ends inside the last."""
@@ -61,7 +91,7 @@ class Rows:
 
     def add(self, row: Mapping[str, Any], line: int) -> None:
         """Take in one object."""
-        self.values.append(flatten(row))
+        self.values.append(flatten(row, self.lists))
         self.lines.append(line)
         self.nested.update(_text(k) for k, v in row.items() if isinstance(v, dict))
 
@@ -149,8 +179,11 @@ def _reason(text: str, why: str) -> str:
     )
 
 
-def flatten(row: Mapping[str, Any]) -> dict[str, Value]:
-    """Return numbers, text and nulls of an object by name, nested names joined by ``/``."""
+def flatten(row: Mapping[str, Any], lists: Lists | None = None) -> dict[str, Value]:
+    """Return numbers, text and nulls of an object by name, nested names joined by ``/``.
+
+    A list of one number is that number. Where ``lists`` is given, it takes the names of all lists.
+    """
     flat: dict[str, Value] = {}
     stack = [("", row)]
     while stack:
@@ -163,6 +196,12 @@ def flatten(row: Mapping[str, Any]) -> dict[str, Value]:
                 flat[name] = _text(value)
             elif not isinstance(value, list):
                 flat[name] = value
+            else:
+                single = len(value) == 1 and type(value[0]) in (int, float)
+                if single:
+                    flat[name] = value[0]
+                if lists is not None:
+                    (lists.single if single else lists.others)[name] = None
     return flat
 
 

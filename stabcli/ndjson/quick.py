@@ -16,6 +16,7 @@ import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
 from stabcli.ndjson.chunks import count, positions
+from stabcli.ndjson.lines import Lists
 
 Schema = dict[str, pl.DataType]
 
@@ -43,13 +44,15 @@ class Parsed:
     """A chunk as Polars reads it."""
 
     columns: dict[str, pl.Series]
-    """Name -> values, nested names joined by ``/``; lists are left out."""
+    """Name -> values, nested names joined by ``/``; a list of one number is that number."""
     height: int
     """Rows."""
     nulls: bool
     """Whether the chunk spells nulls out."""
     nested: set[str]
     """Names at the top that hold an object."""
+    lists: Lists
+    """Names that hold lists."""
 
 
 @dataclass(slots=True)
@@ -92,6 +95,7 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
     leaves: dict[str, pl.Series] = {}
     keys = 0
     nested: set[str] = set()
+    lists = Lists()
     stack = [("", s) for s in reversed(frame.get_columns())]
     while stack:
         prefix, series = stack.pop()
@@ -106,6 +110,10 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
         elif isinstance(series.dtype, pl.List):
             if not (series.dtype.inner == pl.Null or series.dtype.inner.is_numeric()):
                 return None
+            if name in leaves:
+                return None
+            if present:
+                _unlisted(series.alias(name), leaves, lists)
         elif name in leaves:
             return None
         else:
@@ -125,7 +133,20 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
             return None
         if sum(1 for _ in _NULL.finditer(data)) != missing:
             return None
-    return Parsed(columns=leaves, height=frame.height, nulls=missing > 0, nested=nested)
+    return Parsed(
+        columns=leaves, height=frame.height, nulls=missing > 0, nested=nested, lists=lists
+    )
+
+
+def _unlisted(series: pl.Series, leaves: dict[str, pl.Series], lists: Lists) -> None:
+    """Take the numbers of lists that hold just one."""
+    values = series.list.first().set((series.list.len() != 1).fill_null(value=False), None)
+    if values.count():
+        whole = values.dtype == pl.Int64
+        leaves[series.name] = values if whole else values.cast(pl.Float64)
+        lists.single[series.name] = None
+    if values.count() < series.count():
+        lists.others[series.name] = None
 
 
 def _without_nan(data: bytes) -> tuple[bytes, int]:

@@ -13,9 +13,10 @@ import polars as pl
 
 from stabcli.assembly import LINE
 from stabcli.errors import LogError
+from stabcli.metrics import resolve
 from stabcli.ndjson.chunks import CHUNK, LONGEST_LINE, Chunk, chunks, count, pieces, positions
 from stabcli.ndjson.columns import Columns
-from stabcli.ndjson.lines import CUT_SHORT, Rows
+from stabcli.ndjson.lines import CUT_SHORT, Lists, Rows
 from stabcli.ndjson.quick import Parsed, Quick
 from stabcli.run import BadLines
 
@@ -72,6 +73,7 @@ class _Reading:
     first_bad: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     nested: set[str] = field(default_factory=set)
+    lists: Lists = field(default_factory=Lists)
     nulls: dict[str, list[int]] = field(default_factory=dict)
     """Name -> line of its first explicit null, and how many there are."""
 
@@ -111,6 +113,7 @@ class _Reading:
         line = pl.Series(LINE, numbers, dtype=pl.Int64)
         self.columns.add({**parsed.columns, LINE: line}, parsed.height)
         self.nested |= parsed.nested
+        self.lists.add(parsed.lists)
 
     def _add_one_by_one(self, data: bytes, first: int, *, cut: bool) -> None:
         rows = Rows()
@@ -122,6 +125,7 @@ class _Reading:
         line = pl.Series(LINE, rows.lines, dtype=pl.Int64)
         self.columns.add({**rows.columns(), LINE: line}, len(rows.lines))
         self.nested |= rows.nested
+        self.lists.add(rows.lists)
         for number, row in zip(rows.lines, rows.values, strict=True):
             for name, value in row.items():
                 if value is None:
@@ -156,6 +160,7 @@ class _Reading:
         frame = self.columns.frame(self.nested, self.notes)
         for name, (line, times) in self.nulls.items():
             frame = self._with_nulls(frame, name, line, times)
+        self.notes += self.lists.notes()
         bad = BadLines(count=self.bad, first=tuple(self.first_bad))
         return Table(frame=frame, notes=tuple(self.notes), bad=bad)
 
@@ -167,6 +172,8 @@ class _Reading:
         nothing that other rows do not: a row of its own for an evaluation is null on purpose.
         """
         named = [c for c in frame.columns if c == name or c.endswith(f"/{name}")]
+        if not named and resolve([name]):  # kept, so that it can be told that it holds nothing
+            return frame.with_columns(pl.lit(None, pl.Float64).alias(name))
         if len(named) != 1 or not frame[named[0]].dtype.is_numeric():
             return frame
         column = named[0]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stabcli.metrics import resolve
+from stabcli.ndjson.chunks import LONGEST_LINE
 from stabcli.ndjson.lines import Value, flatten
 from stabcli.ndjson.reading import decoded
 from stabcli.sources import HEAD_BYTES, Source
@@ -79,9 +80,7 @@ def _objects(source: Source, text: str) -> list[dict[str, Any]]:
     """Return the objects of the first lines; none where they are not what the file is about."""
     lines = text.split("\n")
     if len(source.head) >= HEAD_BYTES and len(lines) == 1:
-        with source.path.open("rb") as file:
-            first = file.readline(_FURTHER)
-            lines = decoded(first + file.read(HEAD_BYTES)).split("\n")
+        lines = _beyond_first(source, text)
     if len(lines) > 1 and _object(lines[-1]) is None:
         lines.pop()  # cut short by the end of the head or of the file
     filled = [line for line in lines if line.strip("\0 \t\r")]
@@ -92,9 +91,29 @@ def _objects(source: Source, text: str) -> list[dict[str, Any]]:
     return steps if len(steps) >= _AMONG_TEXT else []
 
 
+def _beyond_first(source: Source, text: str) -> list[str]:
+    """Return the first line, where it is not too long to be parsed here, and those below it."""
+    with source.path.open("rb") as file:
+        first = file.readline(_FURTHER)
+        if first.endswith(b"\n") or len(first) < _FURTHER:
+            return decoded(first + file.read(HEAD_BYTES)).split("\n")
+        read = len(first)
+        while text.startswith("{") and read < LONGEST_LINE:
+            part = file.readline(_FURTHER)
+            read += len(part)
+            if part.endswith(b"\n"):
+                return decoded(file.read(HEAD_BYTES)).split("\n")
+            if not part:
+                break
+        return [text]
+
+
 def _object(line: str) -> dict[str, Any] | None:
+    line = line.strip("\0 \t\r")
+    if not line.startswith("{"):
+        return None
     try:
-        value = json.loads(line.strip("\0 \t\r"))
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

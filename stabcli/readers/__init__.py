@@ -42,32 +42,18 @@ from stabcli.sources import (
 Matches = Callable[[Source], bool]
 Read = Callable[[Source], Iterator[Reading]]
 Takes = Callable[[Path], Iterable[Path]]
+Watch = Callable[[int, Path], None]
 
 MOST_FILES = 20_000
-"""Files of one folder, and all below it, that are looked into."""
+"""Files and folders below one folder that are looked into."""
 DEEPEST = 32
 """Folders within folders that are looked into."""
 _KERNELS = ("/dev", "/proc", "/sys")
 """Folders of no files; what looks like one there may block, or change while it is looked at."""
 _CODE = frozenset(
-    [
-        ".py",
-        ".pyc",
-        ".sh",
-        ".c",
-        ".h",
-        ".cc",
-        ".cpp",
-        ".cu",
-        ".cuh",
-        ".rs",
-        ".go",
-        ".js",
-        ".ts",
-        ".css",
-        ".html",
-    ]
-)
+    [".py", ".pyc", ".sh", ".c", ".h", ".cc", ".cpp", ".cu", ".cuh", ".rs", ".go", ".js", ".ts",
+     ".css", ".html"]
+)  # fmt: skip
 """Endings of files that no trainer logs into; trackers keep whole projects of them beside a run."""
 BAD_SHOWN = 5
 """Bad lines that a reader keeps with number and reason; the rest are only counted."""
@@ -153,9 +139,15 @@ def settle(
 
 
 def gather(
-    path: str, *, options: Options | None = None, format_name: str | None = None
+    path: str,
+    *,
+    options: Options | None = None,
+    format_name: str | None = None,
+    watch: Watch | None = None,
 ) -> Gathered:
     """Read one path as it is, before anything is joined.
+
+    ``watch`` is told, before each file, how many were looked at in a folder, and which is next.
 
     Raises:
         LogError: The path cannot be read, or more than one reader claims it.
@@ -166,7 +158,7 @@ def gather(
     found = Gathered()
     if source.is_folder and format_name is None:
         found.folders.append(source.shown)
-        Walk(options, found).folder(source, "", "")
+        Walk(options, found, watch).folder(source, "", "")
     elif format_name is None and is_configuration(source):
         found.configs.append(source.shown)
     else:
@@ -237,12 +229,15 @@ def _read(source: Source, chosen: Reader, options: Options, unread: list[LogErro
 class Walk:
     """A walk through a folder and all below it: each file is read once, or named as left out."""
 
-    def __init__(self, options: Options, found: Gathered) -> None:
+    def __init__(self, options: Options, found: Gathered, watch: Watch | None = None) -> None:
         self.options = options
         self.found = found
+        self.watch = watch
         self.seen: set[Identity] = set()
         """Folders that were walked, and files that were read or that a reader took."""
         self.files = 0
+        self.full = False
+        """Whether it was told that no more are looked into."""
 
     def folder(self, source: Source, above: str, prefix: str, depth: int = 0) -> None:
         """Read a folder.
@@ -308,6 +303,16 @@ class Walk:
 
     def _entry(self, path: Path, prefix: str, depth: int) -> None:
         left = self.found.left
+        if self.files >= MOST_FILES:
+            told, self.full = self.full, True
+            if not told:
+                raise LogError(
+                    f"{path}: after {MOST_FILES:,} files and folders neither this nor what comes"
+                    " after it was looked into: give the folders of the runs"
+                )
+            return
+        if self.watch is not None:
+            self.watch(self.files, path)
         if path.is_symlink() and not path.exists():
             left.append(LeftOut(path, "a link to nothing"))
             return
@@ -319,17 +324,11 @@ class Walk:
                 return
             if depth >= DEEPEST:
                 raise LogError(f"{path}: {DEEPEST} folders deep: give this folder by itself")
+            self.files += 1
             self.folder(open_source(path), prefix, f"{prefix}{path.name}/", depth + 1)
             return
         self.seen.add(identity(path))
         self.files += 1
-        if self.files > MOST_FILES:
-            if self.files == MOST_FILES + 1:
-                raise LogError(
-                    f"{path}: the {self.files:,}th file in one folder, and none is read after"
-                    f" {MOST_FILES:,}: give the folders of the runs"
-                )
-            return
         if not path.is_file():
             left.append(LeftOut(path, "a pipe or a device"))
             return

@@ -198,6 +198,8 @@ def _curves(reading: Reading) -> list[Reading]:
             low, high = f"{name}__MIN", f"{name}__MAX"
             if low not in own or high not in own:
                 continue
+            if not (table[low].dtype.is_float() and table[high].dtype.is_float()):
+                continue  # text, which is told of where it is left out
             differ = int((table[low] != table[high]).sum())
             if name == "_step" or not differ:
                 table = table.drop(low, high)

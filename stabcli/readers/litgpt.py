@@ -61,7 +61,7 @@ GRAMMAR = known(
             ),
             Line(
                 mark="| loss train:",
-                pattern=_HEAD + r"(?! \(step\))",
+                pattern=_HEAD + r"(?=\s+remaining|\s*$)",
                 names={"time": _TIME, "loss": _LOSS},
             ),
             Line(

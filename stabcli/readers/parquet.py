@@ -48,4 +48,7 @@ def parquet(source: Source) -> Iterator[Reading]:
             " finished cannot be read; write it again"
         ) from None
     if table.height:
-        yield from part_by_run(Reading(name=source.name, table=flattened(table)))
+        lists: list[str] = []
+        flat = flattened(table, lists)
+        notes = (f"lists are no single value, left out: {', '.join(lists)}",) if lists else ()
+        yield from part_by_run(Reading(name=source.name, table=flat, notes=notes))

@@ -8,6 +8,7 @@
 * hygiene  prefixes, colours and what else stands around a line
 * numbers  numbers in all their spellings
 * rows     rows put together into columns
+* sisters  lines that look like others, but of which less could be read
 * records  steps that take several lines, put together into one row
 * runs     from the rows of a log to its runs: ranks, restarts, several trainings in one file
 """

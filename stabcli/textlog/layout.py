@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from stabcli.assembly import WALL
-from stabcli.textlog.numbers import is_missing, number, split_unit
+from stabcli.textlog.numbers import NO_GROUP, is_missing, number, split_unit
 
 TOTAL = "@total"
 """Column of the last step planned."""
@@ -192,6 +192,7 @@ def _field_of(
         fits.append(spelt.str.ends_with(field.unit))
         spelt = spelt.str.strip_suffix(field.unit).str.strip_chars(" ")
     if field.commas:
+        fits.append(~spelt.str.contains(NO_GROUP))
         spelt = spelt.str.replace_all(",", "", literal=True)
     number = spelt.cast(pl.Float64, strict=False)
     values[field.column] = (number * field.factor).alias(field.column)

@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from stabcli.assembly import WALL
+from stabcli.metrics import resolve
 from stabcli.textlog.grammar import Grammar, Line
 from stabcli.textlog.hygiene import Peeled, peel, seconds
 from stabcli.textlog.layout import TOTAL, Learnt
-from stabcli.textlog.numbers import is_missing, number
+from stabcli.textlog.numbers import has_decimal_comma, is_missing, number, split_unit
 from stabcli.textlog.rows import KIND, RANK
 
 _LARGEST_STEP = 2.0**53
@@ -20,6 +22,8 @@ _FIELD = re.compile(
 )
 _BARE = re.compile(r"(?P<before>\s*(?P<name>[A-Za-z][^\d]*?)\s+)(?P<value>\S+)\s*")
 """A field without a colon: ``lr 6.0e-05``."""
+_GARBLED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ufffd]")
+"""What stands in no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class BadValue:
 
     column: str
     why: str
+    damaged: bool
+    """Whether it can be no text that is meant: its column measures, or it is no text at all."""
 
 
 @dataclass(slots=True)
@@ -37,6 +43,8 @@ class Parser:
     grammar: Grammar
     wrong: list[BadValue] = field(default_factory=list)
     """Values of the last line that are no numbers."""
+    commas: dict[str, str] = field(default_factory=dict)
+    """Columns with a comma for a decimal point, and the first value that has one."""
     learnt: Learnt | None = None
     """Of the last line: what stands where in it, if it held one whole row."""
     _pairs: dict[int, tuple[str, str | None, str]] = field(default_factory=dict)
@@ -99,9 +107,15 @@ class Parser:
     def _take(self, row: dict[str, float], column: str, spelt: str, value: float | None) -> None:
         if value is not None:
             row[column] = value
+            if "," in spelt and column not in self.commas:
+                parts = split_unit(spelt)
+                if parts is not None and has_decimal_comma(parts[0]):
+                    self.commas[column] = spelt
         elif not is_missing(spelt):
             why = f"{column!r} is no number: {spelt[:40]!r}"
-            self.wrong.append(BadValue(column, why))
+            self.wrong.append(
+                BadValue(column, why, bool(_GARBLED.search(spelt)) or _measures(column))
+            )
 
     def _named(
         self, line: Line, head: re.Match[str], part: tuple[int, int], *, torn: bool
@@ -169,6 +183,11 @@ def _column(line: Line, name: str) -> str | None:
     if name in line.without:
         return None
     return line.names.get(name, line.prefix + name)
+
+
+@lru_cache(maxsize=1024)
+def _measures(column: str) -> bool:
+    return bool(resolve([column]).keys() - {"step", "epoch", "wall_time", "elapsed_seconds"})
 
 
 def _may_be_cut(value: float | None) -> bool:

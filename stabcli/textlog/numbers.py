@@ -34,6 +34,9 @@ _SPELT = re.compile(
         (?:\((?:ind|snan)\))? \s* (?P<unit>%|[A-Za-z/]*)""",
     re.VERBOSE,
 )
+NO_GROUP = r",(?:\d{0,2}|\d{4,})(?:\D|$)|^[-+]?0\d*,"
+"""A comma that parts no thousands."""
+_NO_GROUP = re.compile(NO_GROUP)
 _WRAPPED = re.compile(r"[A-Za-z_][\w.]*\(\s*([^(),]+?)\s*(?:,.*)?\)")
 """``np.float64(0.5)``, ``tensor(0.5, device='cuda:0')``, ``Array(0.5, dtype=float32)``."""
 _VISUAL_C = {
@@ -50,7 +53,7 @@ def number(text: str) -> float | None:
     """Return the number that ``text`` spells, its unit taken into account; None where it is none.
 
     ``'2.3E+00' -> 2.3``, ``'NAN' -> nan``, ``'1,234' -> 1234.0``, ``'56.1ms' -> 0.0561``,
-    ``'37.9%' -> 0.379``, ``'1.26B' -> 1.26e9``, ``"'0.5'" -> 0.5``.
+    ``'37.9%' -> 0.379``, ``'1.26B' -> 1.26e9``, ``"'0.5'" -> 0.5``, ``'6,0093' -> 6.0093``.
     """
     try:
         return float(text)
@@ -65,7 +68,16 @@ def number(text: str) -> float | None:
         spelt = _VISUAL_C.get(text.lower())
         return float(spelt) if spelt else None
     value, _, factor = parts
+    if "," in value and has_decimal_comma(value):
+        if "." in value or value.count(",") > 1:
+            return None
+        value = value.replace(",", ".")
     return float(value.replace(",", "").replace("_", "")) * factor
+
+
+def has_decimal_comma(value: str) -> bool:
+    """Say whether a comma stands before anything but a group of three digits: ``6,0093``."""
+    return _NO_GROUP.search(value) is not None
 
 
 def split_unit(text: str) -> tuple[str, str, float] | None:

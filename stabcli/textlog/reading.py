@@ -18,6 +18,7 @@ from stabcli.textlog.hygiene import scrubbed, segments
 from stabcli.textlog.layout import Found, Layout, Learnt, learn
 from stabcli.textlog.lines import Parser
 from stabcli.textlog.rows import BAR, KIND, OF, RANK, Rows
+from stabcli.textlog.sisters import Sisters
 
 BAD_SHOWN = 5
 """Bad lines kept with number and reason; the rest are only counted."""
@@ -33,6 +34,7 @@ _LOOKS = re.compile(
     r"(?i)\b(?:step|iter|iteration)[\s:=#\[]{0,4}\d+\b.{0,200}?\bloss[\s:=]{1,4}(?:[-+]?[\d.]|nan|inf)"
 )
 """A line that looks like a logged step, whatever else it is."""
+_BELOW = 1 << 12  # bytes looked at of the line below another
 _SAID = 1 << 14  # times that one thing is said in a log and kept
 _BAR = re.compile(r"\d%\|[^|\r]*\|\s*(\d+)/(\d+)\s*\[")
 """A progress bar of tqdm: steps done, steps in all."""
@@ -56,6 +58,8 @@ class Log:
     """Lines that could not be used."""
     notes: list[str]
     """What had to be decided."""
+    missing: list[tuple[int, str]] = field(default_factory=list)
+    """Line and column of what a few lines lack that those like them hold."""
 
 
 def read(path: Path, grammar: Grammar, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Log:
@@ -94,10 +98,13 @@ class _Reading:
     layout: Layout | None = None
     kind: int = 0
     rank: int | None = None
-    learnt: tuple[int, Learnt, int | None] | None = None
+    learnt: tuple[int, Learnt, int | None, tuple[str, ...]] | None = None
+    columns: tuple[str, ...] = ()
+    """Of the lines that the layout reads."""
     tries: int = 0
     bar: tuple[float, float] | None = None
     marks: re.Pattern[bytes] = field(init=False)
+    sisters: Sisters = field(default_factory=Sisters)
 
     def __post_init__(self) -> None:
         grammar = self.grammar
@@ -138,6 +145,7 @@ class _Reading:
         others = np.ones(len(ends), bool)
         if found is not None:
             others[found.at] = False
+            self.sisters.count(self.columns, len(found.at))
             if self.rank is not None:
                 rank = pl.Series([float(self.rank)], dtype=pl.Float64)
                 found.columns[RANK] = rank.new_from_index(0, len(found.at))
@@ -156,7 +164,7 @@ class _Reading:
         if self.learnt is None or self.tries >= _TRIES:
             return
         self.tries += 1
-        kind, learnt, rank = self.learnt
+        kind, learnt, rank, self.columns = self.learnt
         separator = self.grammar.lines[kind].separator
         if separator is not None:
             self.layout, self.kind, self.rank = learn(learnt, separator), kind, rank
@@ -173,23 +181,38 @@ class _Reading:
     ) -> None:
         """Read lines one by one; ``at`` says which of the chunk they are."""
         numbers = np.arange(len(ends)) if at is None else at
-        search = self.marks.search
+        search, sisters = self.marks.search, self.sisters
         last = len(ends) - 1
         places = zip(begins.tolist(), ends.tolist(), numbers.tolist(), strict=True)
         for i, (begin, end, number) in enumerate(places):
+            torn = cut and i == last and end == len(data)
             if search(data, begin, end):
-                torn = cut and i == last and end == len(data)
-                self._line(data[begin:end], first + number, torn=torn)
+                columns, told = self._line(data[begin:end], first + number, torn=torn)
+                if columns and not torn and not told:
+                    sisters.read(columns, first + number, data[begin:end], _below(data, end))
+            else:
+                columns, told = (), False
+            if not columns and not told and end > begin:
+                self._unlike(sisters.unread(first + number, data[begin:end], _below(data, end)))
 
-    def _line(self, raw: bytes, number: int, *, torn: bool) -> None:
+    def _unlike(self, lines: list[tuple[int, str]]) -> None:
+        """Count lines that look like logged steps, but are none."""
+        for number, text in lines:
+            self.add_bad(number, f"looks like a logged step, but is not like others: {text[:60]!r}")
+
+    def _line(self, raw: bytes, number: int, *, torn: bool) -> tuple[tuple[str, ...], bool]:
+        """Read a line; return the columns it gave, and whether something was told of it."""
+        before = self.bad
         parts = segments(raw)
+        columns: tuple[str, ...] = ()
         for i, text in enumerate(parts):
             if len(text) > _LONGEST:
                 self.add_bad(number, f"not read: {len(text):,} characters")
                 continue
             if self.grammar.bars:
                 self._bars(text)
-            self._text(text, number, torn=torn and i == len(parts) - 1)
+            columns += self._text(text, number, torn=torn and i == len(parts) - 1)
+        return columns, self.bad > before
 
     def _bars(self, text: str) -> None:
         """Remember the last progress bar; where the steps are known, only one of that many."""
@@ -201,20 +224,23 @@ class _Reading:
                 if steps is None or total == steps:
                     self.bar = done, total
 
-    def _text(self, text: str, number: int, *, torn: bool) -> None:
+    def _text(self, text: str, number: int, *, torn: bool) -> tuple[str, ...]:
         if self.grammar.starts and self.grammar.starts in text:
             self.starts.append(number)
         if self.grammar.ends and self.grammar.ends in text:
             self.ends.append(number)
         self._configure(text, number)
         rows = self.parser.parse(text, torn=torn)
+        columns = tuple(name for row in rows for name in row)
+        if rows:
+            columns = (f"{KIND}{rows[0][KIND]:.0f}", *columns)
         for row in rows:
             row[LINE] = float(number)
             if self.bar is not None:
                 row[BAR], row[OF] = self.bar
             self.rows.add(row)
         for wrong in self.parser.wrong:
-            if wrong.column in self.rows.seen:
+            if wrong.column in self.rows.seen or wrong.damaged:
                 self.add_bad(number, wrong.why)
         if torn:
             self.notes.append(f"the last line, {number:,}, has no end: it may be cut short")
@@ -222,9 +248,11 @@ class _Reading:
             if self.parser.learnt is not None:
                 rank = rows[-1].get(RANK)
                 kind = int(rows[-1][KIND])
-                self.learnt = kind, self.parser.learnt, None if rank is None else int(rank)
+                rank = None if rank is None else int(rank)
+                self.learnt = kind, self.parser.learnt, rank, columns
         elif _LOOKS.search(text) and not self.parser.wrong:
-            self.add_bad(number, f"looks like a logged step, but is not like others: {text[:60]!r}")
+            self._unlike([(number, text)])
+        return columns
 
     def _configure(self, text: str, number: int) -> None:
         for says in self.grammar.says:
@@ -247,12 +275,24 @@ class _Reading:
 
     def log(self) -> Log:
         """Return all that was read."""
+        for column, spelt in self.parser.commas.items():
+            value = numbers.number(spelt)
+            taken = f"commas in {column!r} that part no thousands are taken as decimal points"
+            self.notes.append(f"{taken}: {spelt!r} is {value}")
+        self._unlike(self.sisters.damaged())
         return Log(
             frame=self.rows.frame(),
             config=self.config,
             starts=self.starts,
             ends=self.ends,
             lines=self.lines,
-            bad=BadLines(count=self.bad, first=tuple(self.first_bad)),
+            bad=BadLines(count=self.bad, first=tuple(sorted(self.first_bad))),
             notes=self.notes,
+            missing=list(self.sisters.missing()),
         )
+
+
+def _below(data: bytes, end: int) -> bytes:
+    """Return the line below one that ends at a place, as far as it stands in a chunk."""
+    stop = data.find(b"\n", end + 1, end + _BELOW)
+    return data[end + 1 : stop if stop >= 0 else end + _BELOW]

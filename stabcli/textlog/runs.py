@@ -39,7 +39,9 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
     if "step" not in frame.columns or not frame.height:
         return
     frame = frame.filter(pl.col("step").is_not_null())
-    told += _lacking(frame)  # before a format drops, or marks as hidden, what it knows of
+    told += _lacking(
+        frame, log.missing
+    )  # before a format drops, or marks as hidden, what it knows of
     parts = _apart(frame, log)
     before = 0
     for i, part in enumerate(parts):
@@ -65,7 +67,7 @@ def _matched(frame: pl.DataFrame) -> int:
     return frame[LINE].n_unique()
 
 
-def _lacking(frame: pl.DataFrame) -> list[str]:
+def _lacking(frame: pl.DataFrame, missing: list[tuple[int, str]]) -> list[str]:
     """Tell of values that a few lines lack and nearly all others like them hold.
 
     A damaged name or separator hides a value without a trace of it in the line. Lines are like
@@ -78,7 +80,7 @@ def _lacking(frame: pl.DataFrame) -> list[str]:
         rare = frame.filter(pl.col(KIND) != kinds[0])  # the commonest kind is all but the others
         groups += [(pl.col(KIND) == k, rare.filter(pl.col(KIND) == k)) for k in kinds[1:]]
         groups.append((pl.col(KIND) == kinds[0], rare))
-    lacking: set[tuple[int, str]] = set()
+    lacking = set(missing)
     for i, (own, part) in enumerate(groups):
         height, held = part.height, {c: part[c].count() for c in columns}
         if i and i + 1 == len(groups):

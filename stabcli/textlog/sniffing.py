@@ -45,10 +45,12 @@ def _best(path: Path, size: int, changed: int, names: tuple[str, ...]) -> str | 
     A framework's own log goes before lines that stand in many logs, and these before a guess.
     """
     lines = sample_lines(path)
+    text = "\n".join(lines)
     scores: list[tuple[int, int, str]] = []
     for name in names:
         grammar = GRAMMARS[name]
-        fitting = _fitting(grammar, lines)
+        marked = any(line.mark in text for line in grammar.lines if line.main)
+        fitting = _fitting(grammar, lines) if marked else 0
         if fitting:
             scores.append((grammar.tier, -fitting, name))
     return min(scores)[2] if scores else None

@@ -179,7 +179,7 @@ def test_wrong_usage_is_one_line_and_2(stabcli: Stabcli, flags, said):
     """What was typed wrong is told before a log is read."""
     (stabcli.folder / "both").mkdir()
     stabcli.healthy("both/a.jsonl")
-    stabcli.healthy("both/b.jsonl")
+    stabcli.spiked("both/b.jsonl")
     result = stabcli("check", stabcli.healthy(), *flags)
 
     assert (result.status, result.out) == (2, "")

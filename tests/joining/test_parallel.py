@@ -227,6 +227,8 @@ def test_two_twins_that_agree_with_one_tracker_stay_apart(tmp_path):
     rows = truth(range(200))
     text(tmp_path / "a.log", rows)
     text(tmp_path / "b.log", rows)
+    other = tmp_path / "b.log"  # its lines lie elsewhere: no copy of the other
+    other.write_text("another start of the very same\n" + other.read_text())
     events(tmp_path, rows)
     runs, _ = read_runs([str(tmp_path)])
 

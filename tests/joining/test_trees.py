@@ -180,11 +180,25 @@ def test_limits_of_a_walk_are_stated(tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "DEEPEST", 2)
     _, deep = read_runs([str(tmp_path / "a")])
 
-    assert "the 6th file in one folder, and none is read after 5" in str(many[0])
+    (line,) = (str(line).partition("/many/")[2] for line in many)
+    assert line.startswith("5.jsonl: after 5 files and folders neither this nor what comes after")
     assert [str(line) for line in deep] == []
     monkeypatch.setattr(readers, "DEEPEST", 1)
     _, deep = read_runs([str(tmp_path / "a")])
     assert "1 folders deep" in str(deep[0])
+
+
+def test_a_walk_beyond_its_limit_ends(tmp_path, monkeypatch):
+    """Beyond the limit nothing more is opened or listed, however deep the tree is: one line says so."""
+    for i in range(30):
+        jsonl(tmp_path / f"d{i:02}" / "log.jsonl", truth(range(20), seed=i))
+    monkeypatch.setattr(readers, "MOST_FILES", 8)
+    looked: list[Path] = []
+    found = readers.gather(str(tmp_path), watch=lambda _, path: looked.append(path))
+
+    assert len(found.runs) == 4  # a folder and its file are two
+    assert len(looked) == 8
+    assert [str(error).partition(": ")[0] for error in found.failed] == [str(tmp_path / "d04")]
 
 
 def test_files_given_together_are_joined_and_may_be_kept_apart(tmp_path):

@@ -208,3 +208,17 @@ def test_a_table_of_like_rows_is_read_at_once(log, monkeypatch):
     monkeypatch.setattr(tables, "_Lines", None)
 
     assert the_run(log("step,loss,lr\n" + "".join(f"{s},2.5,\n" for s in range(99)))).bad.count == 0
+
+
+@pytest.mark.parametrize("hurt", [2, 3])
+def test_a_chart_with_words_among_its_extremes(log, hurt):
+    """Damaged cells make text of a column; the chart is read all the same, and it is told."""
+    names = ["Step", "a - loss", "a - loss__MIN", "a - loss__MAX"]
+    rows = [[str(i), "2", "2", "2"] for i in range(10)]
+    for row in rows[:4]:
+        row[hurt] = "3x"
+    text = "\n".join([",".join(f'"{n}"' for n in names), *(",".join(row) for row in rows)])
+    run = the_run(log(text + "\n"))
+
+    assert run.frame["loss"].to_list() == [2.0] * 10
+    assert any("3x" in note for note in run.notes)

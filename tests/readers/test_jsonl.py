@@ -204,3 +204,50 @@ def test_real_logs_are_claimed_and_read(shared_data: Path) -> None:
     for path in sorted((shared_data / "text").rglob("*.jsonl")):
         assert _claimed(path) == ["jsonl"]
         assert _read(path).has("loss")
+
+
+# ---- lists, nulls, commas and long lines ----
+
+
+def test_a_list_of_one_number_is_that_number(tmp_path: Path):
+    """Both ways of reading take it, and other lists are named as left out."""
+    rows = [{"step": i, "loss": [2.0 - i / 100], "hist": [1.0, 2.0]} for i in range(1, 40)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    for lines in (text, text + '{"step": 40, "loss": [NaN], "hist": []}\n'):
+        path = tmp_path / "log.jsonl"
+        path.write_text(lines)
+        (run,), _ = read_runs([str(path)])
+        assert run.frame["loss"].to_list()[:39] == [row["loss"][0] for row in rows]
+        assert "lists of one number were read as that number: 'loss'" in run.notes
+        assert "lists are no single value, left out: 'hist'" in run.notes
+    assert math.isnan(run.frame["loss"][39])
+
+
+def test_a_loss_that_is_always_null_is_told(tmp_path: Path):
+    """It is no number, and the run is not called healthy."""
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(f'{{"step": {i}, "loss": null, "x": 1}}\n' for i in range(1, 40)))
+    (run,), _ = read_runs([str(path)])
+
+    assert run.blind == "column 'loss' (loss) is empty in every row"
+
+
+def test_a_first_line_of_megabytes_hides_no_log(tmp_path: Path):
+    """However long the configuration in its first line is, a log of JSON objects is known."""
+    path = tmp_path / "log.jsonl"
+    rows = "".join(f'{{"step": {i}, "loss": {2 - i / 100}}}\n' for i in range(1, 40))
+    path.write_text(json.dumps({"config": {"text": "x" * 9_000_000, "seed": 1}}) + "\n" + rows)
+    (run,), unread = read_runs([str(path)])
+
+    assert (run.reader, run.frame.height, unread) == ("jsonl", 39, [])
+
+
+def test_one_comma_among_points_costs_one_value(tmp_path: Path):
+    """A decimal comma where the others have points is no thousand: it is told, and left out."""
+    path = tmp_path / "log.jsonl"
+    values = ["2.05"] * 39 + ['"6,0093"']
+    path.write_text("".join(f'{{"step": {i}, "loss": {x}}}\n' for i, x in enumerate(values)))
+    (run,), _ = read_runs([str(path)])
+
+    assert run.frame["loss"].to_list() == [2.05] * 39 + [None]
+    assert any("'6,0093'" in note and "left out there" in note for note in run.notes)

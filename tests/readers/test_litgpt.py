@@ -38,10 +38,24 @@ def test_no_line_ends_a_step(tmp_path: Path):
 
 
 def test_a_step_whose_end_is_not_marked_is_told(tmp_path: Path):
-    """A damaged mark makes a micro-batch of the end of a step: its loss is said to be unknown."""
+    """A damaged mark of the end of a step is told with its line; the step is not made up."""
     text = "".join(LINE.format(s, s, 2.5, " (step)") for s in range(1, 9))
     broken = text.replace("(step)", "(stXp)", 4).replace("(stXp)", "(step)", 3)
 
-    assert not any("unknown" in note for note in read(tmp_path / "log", text).notes)
-    notes = read(tmp_path / "log", broken).notes
+    assert read(tmp_path / "log", text).bad.count == 0
+    run = read(tmp_path / "log", broken)
+    assert [line for line, _ in run.bad.first] == [4]
+    assert run.frame["step"].to_list() == [1, 2, 3, 5, 6, 7, 8]
+
+
+def test_a_step_without_its_last_micro_batch_is_told(tmp_path: Path):
+    """Where the line that ends a step is not there, its loss is said to be unknown."""
+    text = "".join(
+        LINE.format(2 * s + last, s, 2.5, " (step)" if last else "")
+        for s in range(1, 9)
+        for last in (0, 1)
+        if (s, last) != (4, 1)
+    )
+
+    notes = read(tmp_path / "log", text).notes
     assert "no line is marked as the end of 1 steps: their loss is unknown" in notes

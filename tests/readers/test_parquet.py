@@ -90,3 +90,13 @@ def test_a_panic_of_polars_is_a_broken_file(
         LogError, match=r"metrics\.parquet: a broken parquet file: damaged inside: Thrift"
     ):
         read_runs([str(path)])
+
+
+def test_a_list_of_one_number_is_that_number(tmp_path: Path):
+    """Other lists are left out, and named."""
+    rows = {"step": [1, 2, 3], "loss": [[2.0], [1.9], []], "hist": [[1.0, 2.0]] * 3}
+    pl.DataFrame(rows).write_parquet(tmp_path / "log.parquet")
+    (run,), _ = read_runs([str(tmp_path / "log.parquet")])
+
+    assert run.frame["loss"].to_list() == [2.0, 1.9, None]
+    assert "lists are no single value, left out: hist" in run.notes

@@ -1,0 +1,202 @@
+"""Sisters: lines that look just like others, but of which less could be read, or nothing.
+
+A damaged name, unit, separator or line end hides a value, and leaves nothing in its line that is
+no number. What tells of it are the other lines: one that differs from them in a few characters
+beside its numbers holds what they hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from stabcli.assembly import WALL
+
+_NUMBER = re.compile(
+    r"[-+]?(?:\d[\d.,_]*|\.\d+)(?:[eE][-+]?\d+)?|(?i:(?<![a-z])(?:-?nan|[-+]?inf|n/a|none|null)(?![a-z]))"
+)
+_BLANKS = re.compile(r"[ \t]+")
+_ODD = 5
+"""Characters, beside numbers, up to which two lines are the same but for damage."""
+_PUT_IN = 24
+"""Characters up to which a line is another with something put in: what is left of a colour."""
+_RARE = 3
+"""Lines that lack the same up to which it is damage; what more lack is just not always logged."""
+_KEPT = 4
+"""Lines kept of all that gave the same columns, to hold others against."""
+_KINDS = 256
+"""Sets of columns that are told apart; a log with more has no lines that are like others."""
+_WAITING = 4096
+"""Unread lines that wait until they are looked at."""
+_LOOKED = 50_000
+"""Unread lines of one log that begin or end like others and are looked at."""
+_LONGEST = 1 << 12
+"""Bytes of a line that is looked at."""
+_ENDS = 3
+"""Letters that a line begins or ends with by which it is worth a look."""
+_NEAR_ENDS = 32
+"""Characters in which these are looked for."""
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Lines that gave the same columns."""
+
+    count: int = 0
+    kept: list[tuple[int, str, str]] = field(default_factory=list)
+    """Number and text of the first few, and the line below each."""
+
+
+@dataclass(slots=True)
+class Sisters:
+    """What was read of each line, as far as it differs from one to another."""
+
+    _read: dict[tuple[str, ...], _Alike] = field(default_factory=dict)
+    _longest: int = 0
+    """Bytes of the longest line that is kept."""
+    _waiting: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    """Lines of which nothing was read."""
+    _long: dict[int, bytes] = field(default_factory=dict)
+    """Lines of which one row was read and that are longer than others, by their numbers."""
+    _looked: int = 0
+
+    def read(self, columns: tuple[str, ...], number: int, line: bytes, below: bytes) -> None:
+        """Take in what was read of a line.
+
+        Args:
+            columns: Its kind, and the columns that it gave.
+            number: Its number.
+            line: As it stands in the log.
+            below: The line below it, or as much of it as is known.
+        """
+        one = len(set(columns)) == len(columns)
+        if one and self._longest < len(line) <= _LONGEST and len(self._long) < _WAITING:
+            self._long[number] = line
+        alike = self._read.get(columns)
+        if alike is None:
+            if len(self._read) >= _KINDS:
+                return
+            alike = self._read[columns] = _Alike()
+        alike.count += 1
+        if len(alike.kept) < _KEPT and len(line) <= _LONGEST:
+            alike.kept.append((number, _text(line), _text(below)))
+            self._longest = max(self._longest, len(line))
+
+    def count(self, columns: tuple[str, ...], lines: int) -> None:
+        """Take in that lines like one that was read gave the same columns."""
+        if columns in self._read:
+            self._read[columns].count += lines
+
+    def unread(self, number: int, line: bytes, below: bytes) -> list[tuple[int, str]]:
+        """Take in a line of which nothing was read; return those found to be like read ones."""
+        if len(line) > _LONGEST or self._looked >= _LOOKED:
+            return []
+        self._waiting.append((number, line, below))
+        return self.damaged() if len(self._waiting) >= _WAITING else []
+
+    def damaged(self) -> list[tuple[int, str]]:
+        """Return number and text of the lines that wait and are like those that were read."""
+        texts = [text for a in self._read.values() if a.count > 1 for _, text, _ in a.kept]
+        shapes = set(map(_shape, texts))
+        heads, tails = set(map(_head, texts)), set(map(_tail, texts))
+        looked: list[tuple[int, str, str]] = []
+        for number, line, under in self._waiting:
+            text, below = _text(line), _text(under)
+            if _head(text) in heads or _tail(text) in tails or _tail(below) in tails:
+                looked.append((number, text, below))
+        own = Counter(_shape(text) for _, text, _ in looked)
+        found = [
+            (number, text)
+            for number, text, below in looked
+            if own[one := _shape(text)] <= _RARE
+            and (one in shapes or _is_two(one, shapes) or _like(text, below, shapes))
+        ]
+        long = {n: _text(line) for n, line in self._long.items()}
+        found += [(n, text) for n, text in long.items() if _is_two(_shape(text), shapes)]
+        self._looked += len(looked)
+        self._waiting.clear()
+        self._long.clear()
+        return sorted(found)
+
+    def missing(self) -> Iterator[tuple[int, str]]:
+        """Yield line and column of what lines lack that those like them hold."""
+        for columns, alike in self._read.items():
+            if alike.count > _RARE:
+                continue
+            for other, usual in self._read.items():
+                lacks = _names(other) - _names(columns)
+                if not lacks or usual.count <= alike.count or other[0] != columns[0]:
+                    continue
+                shapes = {_shape(text) for _, text, _ in usual.kept}
+                for number, text, below in alike.kept:
+                    if _like(text, below, shapes):
+                        for name in sorted(lacks):
+                            yield number, name
+
+
+def _names(columns: Iterable[str]) -> set[str]:
+    """Return the columns that hold something measured, and the time."""
+    return {"time" if c == WALL else c for c in columns if c == WALL or not c.startswith("@")}
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _head(text: str) -> str:
+    return "".join(filter(str.isalpha, text[:_NEAR_ENDS]))[:_ENDS]
+
+
+def _tail(text: str) -> str:
+    return "".join(filter(str.isalpha, text[-_NEAR_ENDS:]))[-_ENDS:]
+
+
+def _shape(text: str) -> str:
+    """Return a line without its numbers and the blanks that pad them."""
+    return _BLANKS.sub(" ", _NUMBER.sub("#", text)).strip(" ")
+
+
+def _like(text: str, below: str, shapes: set[str]) -> bool:
+    """Say whether a line, or it and the one below, is one of these but for a few characters."""
+    one, two = _shape(text), _shape(f"{text}\n{below}")
+    return any(_near(one, s, _PUT_IN) or _near(two, s, _ODD) for s in shapes)
+
+
+def _is_two(one: str, shapes: set[str]) -> bool:
+    """Say whether a text is two lines with a few characters between them."""
+    ends = [shape for shape in shapes if one.endswith(shape)]
+    return any(
+        one.startswith(shape) and 0 <= len(one) - len(shape) - len(end) <= _ODD
+        for shape in shapes
+        for end in ends
+    )
+
+
+def _near(one: str, two: str, most: int) -> bool:
+    """Say whether a line is another but for one short stretch, or for one that was put in.
+
+    Args:
+        one: The line.
+        two: The other.
+        most: Characters up to which something may have been put in.
+    """
+    if not -_ODD <= len(one) - len(two) <= most or one == two:
+        return False
+    short = min(len(one), len(two))
+    ahead = _common(one, two, short)
+    same = ahead + _common(one[::-1], two[::-1], short - ahead)
+    return len(two) - same <= (_ODD if len(one) - same <= _ODD else 1)
+
+
+def _common(one: str, two: str, most: int) -> int:
+    """Return how many characters, up to ``most``, two texts begin with in common."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == two[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
