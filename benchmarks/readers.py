@@ -15,6 +15,7 @@ stabcli is to keep three metrics within 400 MB of memory of its own.
 """
 
 import argparse
+import compileall
 import platform
 import statistics
 import sys
@@ -24,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+import stabcli
 from reading import clock, events, looking, objects, tables, text, wandbfiles
 
 QUICK = 0.02
@@ -54,6 +56,7 @@ def main():
     parser.add_argument("--large", action="store_true", help="also a log of 4 GB")
     given = parser.parse_args()
     scale = QUICK if given.quick else 1.0
+    compileall.compile_dir(Path(stabcli.__file__).parent, quiet=1)  # as installing does
     python = str(Path(given.peers, "bin", "python")) if given.peers else None
     print(
         f"{platform.platform()}, Python {platform.python_version()}, Polars {pl.__version__},"

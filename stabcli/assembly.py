@@ -41,6 +41,8 @@ WALL: Final = "@wall_time"
 HIDDEN: Final = "@hidden"
 """Reserved column of a reading whose format tells where a missing loss was NaN (Boolean)."""
 
+_FEW = 1000  # rows looked at before all are
+
 TOGETHER = 0.9
 """Share of the rows with a gradient norm that must hold a loss, for a missing one to tell."""
 
@@ -203,12 +205,18 @@ def _facts(table: pl.DataFrame, columns: Mapping[str, str]) -> dict[str, Fact]:
     for name in table.columns:
         if name.startswith("@") or name in measured:
             continue
-        values = table[name].drop_nulls()
-        if len(values) and not values.dtype.is_nested() and values.n_unique() == 1:
-            constant[name] = values[0]
+        values = table[name]
+        first = values.first(ignore_nulls=True)
+        if first is not None and not values.dtype.is_nested() and _is_constant(values, first):
+            constant[name] = first
     found = find_facts(constant, "column")
     varying = {k for k in ("peak_lr",) if k in found}
     return {k: v for k, v in found.items() if k not in varying and k in FACTS}
+
+
+def _is_constant(values: pl.Series, first: object) -> bool:
+    """Say whether all of a column that is not null is ``first``; most tell so in a few rows."""
+    return all(bool((part == first).all()) for part in (values.head(_FEW), values))
 
 
 def _canonical(
@@ -336,17 +344,17 @@ def _unhide(frame: pl.DataFrame, own: list[str], notes: list[str]) -> pl.DataFra
         tells = HIDDEN not in frame.columns and (beside or 0.0) >= TOGETHER
         absent = loss.is_null() if tells else never
         guessed = (~norm.is_finite()).fill_null(value=False) & (zero | absent) & ~told
-    frame = frame.with_columns(hidden=told | guessed, guessed=guessed)
-    count = int(frame["guessed"].sum())
-    frame = frame.drop("guessed")
+    marks = frame.select(loss, hidden=told | guessed, guessed=guessed)
+    count = int(marks["guessed"].sum())
     if count:
         notes.append(
             f"{count:,} losses that are exactly 0 or left out beside a non-finite grad_norm"
             " are hidden NaN: read as NaN"
         )
-    if not frame["hidden"].any():
-        return frame.drop("hidden")
-    return frame.with_columns(loss=pl.when(pl.col("hidden")).then(float("nan")).otherwise(loss))
+    if not marks["hidden"].any():
+        return frame
+    seen = pl.when(pl.col("hidden")).then(float("nan")).otherwise(loss).alias("loss")
+    return frame.with_columns(marks.select(seen, "hidden").get_columns())
 
 
 def _within_budget(

@@ -24,13 +24,13 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     written out of order, not restarted; such rows are only put in order.
     """
     frame = _counted_on(frame, notes)
-    step = frame["step"].to_numpy()
     starts: list[int] = []
     if PART in frame.columns:
         part = frame[PART].to_numpy()
         starts = (np.flatnonzero(part[1:] != part[:-1]) + 1).tolist()
     disordered = 0
-    if (np.diff(step) < 0).any():
+    if not frame["step"].is_sorted():
+        step = frame["step"].to_numpy()
         back: set[tuple[int, int]] = set()
         for name in frame.columns:
             if name.startswith("@") or name in _CLOCKS:
@@ -59,16 +59,16 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     attempt[starts] = 1
     if disordered:
         notes.append(f"{disordered:,} values were logged out of order and put in order")
-    return frame.with_columns(pl.Series("attempt", np.cumsum(attempt), dtype=pl.Int32))
+    return frame.with_columns(pl.Series("attempt", np.cumsum(attempt, dtype=np.int32)))
 
 
 def _counted_on(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Bring steps that run backwards, or begin anew in every epoch, into the order of the run."""
+    if frame["step"].is_sorted():
+        return frame
     step = frame["step"].to_numpy()
     gaps = np.diff(step)
     down = np.flatnonzero(gaps < 0) + 1
-    if not len(down):
-        return frame
     if len(step) > 2 and (gaps < 0).all():
         notes.append("the log runs backwards: read from its end")
         return frame.reverse()
@@ -94,14 +94,17 @@ def _out_of_order(at: np.ndarray, i: int) -> bool:
 
 def rows_of_one_step(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of steps that have several in one attempt."""
+    if _in_order(frame) and not _same_step(frame).any():
+        return frame.clear()
     return frame.filter(pl.struct("attempt", "step").is_duplicated())
 
 
 def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Merge the rows of one step of one attempt: per field the last value, non-finite first."""
     key = ["attempt", "step"]
-    frame = frame.sort(key, maintain_order=True)
-    same = (frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)
+    if not _in_order(frame):
+        frame = frame.sort(key, maintain_order=True)
+    same = _same_step(frame)
     if not same.any():
         return frame
     values = [c for c in frame.columns if c not in key and not c.startswith("@")]
@@ -141,6 +144,20 @@ def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
     return frame.select((pl.all_horizontal(same) & told).alias("again"))["again"]
 
 
+def _same_step(frame: pl.DataFrame) -> pl.Series:
+    """Say for every row whether it is of the step and the attempt of the row above it."""
+    return (frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)
+
+
+def _in_order(frame: pl.DataFrame) -> bool:
+    """Say whether rows stand as they are to: most logs are long, and sorting copies all of them."""
+    step, attempt = frame["step"], frame["attempt"]
+    if attempt.min() == attempt.max():
+        return step.is_sorted()
+    back = (step.diff() < 0) & (attempt.diff() == 0)
+    return attempt.is_sorted() and not back.any()
+
+
 def _conflicts(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
     """Say for every row whether it gives another value for what the row above it gave."""
     kept = [c for c in values if c not in _CLOCKS]
@@ -155,6 +172,8 @@ def _conflicts(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
 
 def mark_discarded(frame: pl.DataFrame) -> pl.DataFrame:
     """Say of every row whether a later attempt started at or before its step."""
+    if frame["attempt"].min() == frame["attempt"].max():
+        return frame.with_columns(discarded=pl.lit(value=False))
     firsts = frame.group_by("attempt").agg(pl.col("step").min()).sort("attempt")["step"].to_numpy()
     later = np.minimum.accumulate(firsts[::-1])[::-1]
     limit = np.append(later[1:], np.iinfo(np.int64).max)

@@ -238,6 +238,12 @@ def find_facts(config: Mapping[str, Any], source: str) -> dict[str, Fact]:
     return found
 
 
+def may_tell(name: str) -> bool:
+    """Say whether a fact may stand under a name, as ``find_facts`` looks for them."""
+    last = normalise(name).replace(".", "/").rpartition("/")[2]
+    return last in _FORMATS or last in _BY_NAME
+
+
 _FORMATS = ("bf16", "fp16")
 """Switches that name the number format: ``bf16: true``, or DeepSpeed's ``{"enabled": true}``."""
 

@@ -78,7 +78,7 @@ def moving_steps(steps: pl.Series, notes: list[str]) -> pl.Series:
         steps: Int64, null where a row has none.
         notes: Receives what was decided.
     """
-    if steps.count() < STUCK or steps.drop_nulls().n_unique() > 1:
+    if steps.count() < STUCK or steps.min() != steps.max():
         return steps
     notes.append(
         f"all {steps.count():,} rows say that they are step {steps.drop_nulls()[0]:,}:"

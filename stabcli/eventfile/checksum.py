@@ -136,25 +136,28 @@ def _weight(following: int) -> Checksums:
     return _weights[following]
 
 
-def of_changes(changes: Bytes, following: int) -> Checksums:
+def of_changes(changes: Bytes, width: int, following: int) -> Checksums:
     """Compute how the checksums change when some bytes of each record change.
 
     Args:
-        changes: The bytes XORed with what they were, (n, width).
-        following: Bytes of the record after the last of them.
+        changes: Bytes XORed with what they were, (n, at least ``width``).
+        width: How many of them count.
+        following: Bytes of the record after the last of those.
 
     Returns:
         What to XOR to each checksum, (n,).
     """
-    count, width = changes.shape
-    out = np.zeros(count, np.uint32)
-    pairs = np.ascontiguousarray(changes[:, : width - width % 2]).view("<u2")
+    out = np.zeros(len(changes), np.uint32)
+    last = changes[:, width - 1]
+    if width > 1 and changes.shape[1] % 2:
+        changes = np.ascontiguousarray(changes[:, : width - width % 2])
+    pairs = changes.view("<u2") if width > 1 else changes
     for pair in range(width // 2):
         words = pairs[:, pair]
         if words.any():
             after = following + width - 2 - 2 * pair
             low, high = _weight(after + 1), _weight(after)
-            out ^= (high[:, None] ^ low[None, :]).ravel()[words]
+            out ^= (high[:, None] ^ low[None, :]).ravel().take(words)
     if width % 2:
-        out ^= _weight(following)[changes[:, -1]]
+        out ^= _weight(following).take(last)
     return out

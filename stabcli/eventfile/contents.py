@@ -119,12 +119,12 @@ class Gathered:
 
     def finish(self, *, records: int, torn: int, size: int) -> EventFile:
         """Put everything in the order of the file."""
-        shared: dict[tuple[int, ...], npt.NDArray[Any]] = {}
-        scalars = {
-            tag: _joined(pieces, shared)
-            for tag, pieces in self.pieces.items()
-            if tag not in self.foreign and not tag.startswith(_HPARAMS)
-        }
+        shared: Shared = {}
+        scalars: dict[str, Scalars] = {}
+        for tag in list(self.pieces):
+            pieces = self.pieces.pop(tag)  # so that its memory serves for those of the next tag
+            if tag not in self.foreign and not tag.startswith(_HPARAMS):
+                scalars[tag] = _joined(pieces, shared)
         texts: dict[str, str] = {}
         for _, tag, content in sorted(self.texts):
             texts.setdefault(tag, content)
@@ -145,17 +145,22 @@ def text(event: bytes | Bytes, span: Span) -> str:
     return bytes(event[slice(*span)]).decode("utf-8", "replace")
 
 
-def _joined(pieces: list[Scalars], shared: dict[tuple[int, ...], npt.NDArray[Any]]) -> Scalars:
+Shared = dict[tuple[int, ...], tuple[Integers, list[Integers]]]
+"""Identities of arrays -> the arrays joined, and they themselves, whose identities these are."""
+
+
+def _joined(pieces: list[Scalars], shared: Shared) -> Scalars:
     """Join the pieces of one tag; arrays that tags have in common stay common."""
     if len(pieces) == 1:
         return pieces[0]
     pieces.sort(key=lambda piece: int(piece.records[0]))
-    key = tuple(id(piece.steps) for piece in pieces)
+    steps = [piece.steps for piece in pieces]
+    key = tuple(map(id, steps))
     if key not in shared:
-        shared[key] = np.concatenate([piece.steps for piece in pieces])
+        shared[key] = np.concatenate(steps), steps
     whole = Scalars(
         records=np.concatenate([piece.records for piece in pieces]),
-        steps=shared[key],
+        steps=shared[key][0],
         walls=np.concatenate([piece.walls for piece in pieces]),
         values=np.concatenate([piece.values for piece in pieces]),
     )

@@ -158,10 +158,10 @@ class _File:
             for number in layout.fields:
                 span = slice(at + number.at, at + number.at + number.width)
                 same[span] = 128 if number.kind.startswith("varint") else 0
-                found.columns[span.start] = np.empty((most, number.width), np.uint8)
+                found.add(self.data, span.start, number.width, most)
             checked = at + layout.length
             same[checked : checked + 4] = 0
-            found.columns[checked] = np.empty((most, 4), np.uint8)
+            found.add(self.data, checked, 4, most)
         rows = self.data[start : start + most * width].reshape(most, width)
         first = rows[0].copy()
         block = max(8, min(most, _BLOCK // width))
@@ -171,10 +171,9 @@ class _File:
             difference = np.bitwise_xor(part, first, out=changed[: len(part)])
             if (np.bitwise_or.reduce(difference, axis=0) & same).any():
                 other = (difference & same).any(axis=1)
-                fitting = int(np.argmax(other))
-                found.copy(part[:fitting], at)
+                found.copy(at + int(np.argmax(other)))
                 return found if found.rows >= _FEW_ROWS else None
-            found.copy(part, at)
+            found.copy(at + len(part))
             self._release(start + at * width, start + (at + block) * width)
         return found
 
@@ -191,21 +190,22 @@ class _File:
         per_row = len(stretch.layouts)
         rows = stretch.rows
         counted = np.arange(rows, dtype=np.int64) * per_row
-        known: tuple[Bytes, Integers] | None = None
+        known: tuple[npt.NDArray[np.unsignedinteger], Integers] | None = None
         for slot, (at, layout) in enumerate(stretch.layouts):
             place = stretch.start + at
             event = self.data[place : place + layout.length].tobytes()
             numbers = counted + (self.records + 1 + slot)
             raw = {number: stretch.column(at + number.at) for number in layout.fields}
-            wrong = stretch.column(at + layout.length).view("<u4").ravel()
-            wrong = checksum.unmask(wrong) ^ checksum.of_rows(np.frombuffer(event, np.uint8)[None])
-            for number, column in raw.items():
+            wrong = checksum.unmask(stretch.words(at + layout.length))
+            wrong ^= checksum.of_rows(np.frombuffer(event, np.uint8)[None])
+            for number in layout.fields:
                 after = layout.length - number.at - number.width
-                wrong ^= checksum.of_changes(column ^ column[0], after)
+                wrong ^= checksum.of_changes(stretch.changes(at + number.at), number.width, after)
             steps = None
             if layout.step is not None:
-                if known is None or not np.array_equal(known[0], raw[layout.step]):
-                    known = (raw[layout.step], _steps(layout, raw[layout.step], rows))
+                words = stretch.words(at + layout.step.at)
+                if known is None or not np.array_equal(known[0], words):
+                    known = (words, _steps(layout, raw[layout.step], rows))
                 steps = known[1]
             if steps is None:
                 steps = np.zeros(rows, np.int64)
@@ -290,6 +290,7 @@ class _File:
 
 
 _WRONG = "its checksum is wrong"
+Words = npt.NDArray[np.unsignedinteger]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,44 +302,64 @@ class _Stretch:
     """Bytes of a row."""
     layouts: list[tuple[int, Layout]]
     """Where in a row the data of each record stands, and how it is laid out."""
-    columns: dict[int, Bytes] = field(default_factory=dict)
-    """Place in a row -> the bytes there in every row, (at least ``rows``, their number)."""
+    columns: dict[int, tuple[Words, Words, int]] = field(default_factory=dict)
+    """Place in a row -> room for what stands there in every row, where it stands, and its bytes.
+
+    What is up to 8 bytes long stands in a whole number, beside bytes that come after it in the
+    row; what is longer by itself.
+    """
     rows: int = 0
 
-    def copy(self, part: Bytes, at: int) -> None:
-        """Copy some rows into the columns, while the cache still holds them."""
-        self.rows = at + len(part)
-        for place, column in self.columns.items():
-            width = column.shape[1]
-            if width in (1, 2, 4, 8) and len(part):
-                kind = f"<u{width}"
-                whole = np.ndarray((len(part),), kind, part.data, place, (self.width,))
-                column.view(kind)[at : self.rows, 0] = whole
-            else:
-                column[at : self.rows] = part[:, place : place + width]
+    def add(self, data: Bytes, place: int, width: int, most: int) -> None:
+        """Make room for the bytes at a place in up to ``most`` rows of ``data``."""
+        size = next((s for s in (1, 2, 4, 8) if s >= width and place + s <= self.width), 0)
+        kind, shape = (f"<u{size}", ()) if size else ("|u1", (width,))
+        strides = (self.width, 1)[: 1 + len(shape)]
+        source = np.ndarray((most, *shape), kind, data.data, self.start + place, strides)
+        self.columns[place] = np.empty_like(source, order="C"), source, width
+
+    def copy(self, stop: int) -> None:
+        """Copy the rows up to ``stop`` into the columns, while the cache still holds them."""
+        start, self.rows = self.rows, stop
+        for column, source, _ in self.columns.values():
+            column[start:stop] = source[start:stop]
+
+    def words(self, place: int) -> Words:
+        """Return what stands at a place in every row as numbers, (rows,), or bytes, (rows, n)."""
+        column, _, width = self.columns[place]
+        if column.itemsize > width:
+            column &= column.dtype.type((1 << 8 * width) - 1)
+        return column[: self.rows]
 
     def column(self, place: int) -> Bytes:
         """Return the bytes at a place in every row, (rows, width)."""
-        return self.columns[place][: self.rows]
+        whole: Bytes = self.words(place).view(np.uint8).reshape(self.rows, -1)
+        return whole[:, : self.columns[place][2]]
+
+    def changes(self, place: int) -> Bytes:
+        """Return how the bytes at a place, or more, differ from the first row's, (rows, n)."""
+        words = self.words(place)
+        changed: Bytes = (words ^ words[0]).view(np.uint8).reshape(self.rows, -1)
+        return changed
 
 
 def _steps(layout: Layout, raw: Bytes, count: int) -> Integers:
     if layout.step is None:
         return np.zeros(count, np.int64)
-    return layout.step.decode(raw).astype(np.int64)
+    return layout.step.decode(raw).astype(np.int64, copy=False)
 
 
 def _walls(layout: Layout, raw: Bytes | None, count: int) -> Floats:
     if layout.wall is None or raw is None:
         return np.zeros(count)
-    return layout.wall.decode(raw).astype(np.float64)
+    return layout.wall.decode(raw).astype(np.float64, copy=False)
 
 
 def _values(number: Field, raw: Bytes) -> npt.NDArray[np.floating]:
     """Return values as float32 where that holds them, else as float64."""
     values = number.decode(raw)
     kept = np.float32 if values.dtype.kind == "f" and values.dtype.itemsize <= 4 else np.float64
-    return values.astype(kept)
+    return values.astype(kept, copy=False)
 
 
 def _by_tag(words: npt.NDArray[np.uint64], rows: Integers, layout: Layout) -> list[Integers]:

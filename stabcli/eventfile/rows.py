@@ -224,10 +224,16 @@ def _filled(series: Mapping[str, _Series], passes: int, offsets: Integers, told:
             if name not in parts:
                 continue
             part, rows = parts[name], spots[name]
-            earlier = part.records < begun[rows]
-            begun[rows] = np.where(earlier, part.records, begun[rows])
-            times[rows] = np.where(earlier, part.walls, times[rows])
-            column.rows.append(rows + height)
+            every = len(rows) == len(own)  # no row twice, and so each, in order
+            known = begun if every else begun[rows]
+            earlier = part.records < known
+            if every:
+                np.copyto(begun, part.records, where=earlier)
+                np.copyto(times, part.walls, where=earlier)
+            else:
+                begun[rows[earlier]] = part.records[earlier]
+                times[rows[earlier]] = part.walls[earlier]
+            column.rows.append(rows + height if height else rows)
         steps.append(own)
         numbers.append(np.full(len(own), number))
         records.append(begun)
@@ -291,8 +297,8 @@ def _column(
 ) -> pl.Series:
     """Return a column with its values in their rows, null in the others."""
     where = np.concatenate(rows)
-    joined = np.concatenate(values)
-    if len(where) == height and (np.diff(where) == 1).all():
+    joined = values[0] if len(values) == 1 else np.concatenate(values)
+    if len(where) == height:  # no row twice, and so each, in order
         return pl.Series(name, joined)
     out = np.zeros(height, joined.dtype)
     out[where] = joined

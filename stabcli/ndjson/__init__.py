@@ -6,6 +6,7 @@
 * quick    many lines at once through Polars, only where the result can be proved whole
 * lines    one line at a time, with Python's own parser: the arbiter
 * columns  the pieces of each column put together
+* spilling columns too long for memory, in a mapped file
 """
 
 from stabcli.ndjson.columns import settled

@@ -15,7 +15,7 @@ from stabcli.assembly import LINE
 from stabcli.errors import LogError
 from stabcli.metrics import resolve
 from stabcli.ndjson.chunks import CHUNK, LONGEST_LINE, Chunk, chunks, count, pieces, positions
-from stabcli.ndjson.columns import Columns
+from stabcli.ndjson.columns import Columns, Needed
 from stabcli.ndjson.lines import CUT_SHORT, Lists, Rows
 from stabcli.ndjson.quick import Parsed, Quick
 from stabcli.run import BadLines
@@ -46,11 +46,18 @@ class Table:
     """Lines that held no object."""
 
 
-def read_lines(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Table:
+def read_lines(
+    path: Path,
+    *,
+    needed: Needed | None = None,
+    size: int = CHUNK,
+    longest: int = LONGEST_LINE,
+) -> Table:
     """Read a file of one JSON object a line; broken lines are left out and counted.
 
     Args:
         path: The file; UTF-8 or, with a byte order mark, UTF-16.
+        needed: Which columns of text to keep of a log that is too long to be held in memory.
         size: Bytes read at once.
         longest: Bytes of the longest line that is read.
     """
@@ -60,7 +67,7 @@ def read_lines(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) ->
             reading.add(chunk)
         else:
             reading.add_bad(chunk.first, f"longer than {longest >> 20} MB")
-    return reading.table()
+    return reading.table(needed)
 
 
 @dataclass(slots=True)
@@ -155,9 +162,9 @@ class _Reading:
         if len(self.first_bad) < BAD_SHOWN:
             self.first_bad.append((line, why))
 
-    def table(self) -> Table:
+    def table(self, needed: Needed | None = None) -> Table:
         """Return all that was read."""
-        frame = self.columns.frame(self.nested, self.notes)
+        frame = self.columns.frame(self.nested, self.notes, needed)
         for name, (line, times) in self.nulls.items():
             frame = self._with_nulls(frame, name, line, times)
         self.notes += self.lists.notes()

@@ -11,10 +11,10 @@ import polars as pl
 from stabcli.assembly import LINE, Reading
 from stabcli.attempts import PART
 from stabcli.errors import LogError
-from stabcli.facts import find_facts
+from stabcli.facts import find_facts, may_tell
 from stabcli.metrics import METRICS, resolve
 from stabcli.ndjson import Table, read_array, read_lines, sniff
-from stabcli.parts import part_by_run
+from stabcli.parts import RUN_COLUMNS, part_by_run
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
@@ -64,7 +64,7 @@ def jsonl(source: Source) -> Iterator[Reading]:
         raise LogError(f"{source.shown}: a folder: jsonl reads files; give one of those in it")
     sniffed = sniff(source)
     is_array = sniffed is not None and sniffed.kind == "array"
-    table = read_array(source.path) if is_array else read_lines(source.path)
+    table = read_array(source.path) if is_array else read_lines(source.path, needed=_read_text)
     if not table.frame.height:
         return
     names = _names(table.frame)
@@ -80,6 +80,13 @@ def jsonl(source: Source) -> Iterator[Reading]:
             bad=table.bad,
         )
     )
+
+
+def _read_text(names: list[str]) -> set[str]:
+    """Return those of some columns of which text is read: steps, times, names of runs, facts."""
+    words = {word for alternatives in NAMES.values() for word in alternatives}
+    known = {*resolve(names).values(), *RUN_COLUMNS, *words}
+    return {n for n in names if n in known or may_tell(n) or _CONFIGURATION.match(n)}
 
 
 def _own(frame: pl.DataFrame) -> list[str]:

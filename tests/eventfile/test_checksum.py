@@ -41,7 +41,7 @@ def test_changed_bytes_change_a_checksum_by_what_they_add(before, width, after, 
     changed = rows.copy()
     changed[:, before : before + width] = random.integers(0, 256, (5, width), np.uint8)
 
-    added = checksum.of_changes((rows ^ changed)[:, before : before + width], after)
+    added = checksum.of_changes((rows ^ changed)[:, before:], width, after)
 
     np.testing.assert_array_equal(checksum.of_rows(rows) ^ added, checksum.of_rows(changed))
 
