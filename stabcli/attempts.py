@@ -108,8 +108,10 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     if not same.any():
         return frame
     values = [c for c in frame.columns if c not in key and not c.startswith("@")]
-    conflicting = int((same & _conflicts(frame, values)).sum()) if frame.height < 5_000_000 else 0
-    again = int((same & _repeats(frame, values)).sum()) if frame.height < 5_000_000 else 0
+    near = same | same.shift(-1, fill_value=False)
+    alike, second = frame.filter(near), same.filter(near)
+    conflicting = int((second & _conflicts(alike, values)).sum())
+    again = int((second & _repeats(alike, values)).sum())
     measured = [pl.col(c) for c in values]
     merged = frame.group_by(key, maintain_order=True).agg(
         [
