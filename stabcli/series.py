@@ -371,15 +371,15 @@ def after_clipping(run: Run) -> float | None:
 def planned_changes(run: Run, signal: Signal) -> list[int]:
     """Return the indices into ``signal`` where the run was changed on purpose.
 
-    A change of batch size or number of GPUs, and a learning rate that leaps by more than half,
-    begin a new segment: what comes after is not compared with what came before. What changes in
+    A change of batch size, length of sequences, stage of the data or number of GPUs, and a
+    learning rate that leaps by more than half, begin a new segment: what comes after is not compared with what came before. What changes in
     more than a tenth of the rows is no plan: batches of whole sequences never hold equal tokens,
     and a run cut at each of them would have no history at all.
     """
     found: set[int] = set()
     rows = signal.rows
     most = max(4, len(rows) // 10)
-    for metric in ("batch_tokens", "batch_sequences", "gpus"):
+    for metric in ("batch_tokens", "batch_sequences", "sequence_length", "data_stage", "gpus"):
         if run.has(metric):
             values = run.array(metric)[rows]
             known = np.isfinite(values[1:]) & np.isfinite(values[:-1])

@@ -58,7 +58,8 @@ def hardware_fault(run: Run, *, near: int = 0) -> Iterator[Finding]:
       speeds: README_STRAGGLER.md of Megatron-LM.
     - First line and echo: the attribution of NVIDIA's resiliency extension.
     """
-    told = [(t, how) for t in run.troubles if (how := _sure(t, run.troubles)) is not None]
+    roots = _roots(run.troubles)
+    told = [(t, how) for t in run.troubles if (how := _sure(t, roots)) is not None]
     if not told and not run.searched:
         raise CannotLook("the log has no text of a console that was searched to its end")
     rows = [(_row(run, t), t, how) for t, how in told]
@@ -84,17 +85,30 @@ def _other(a: Trouble, b: Trouble) -> bool:
     return a.attempt != b.attempt
 
 
-def _sure(told: Trouble, all_told: Sequence[Trouble]) -> Gravity | None:
+Place = tuple[str, int | None, int | None]
+"""File, attempt and step of the row that was logged last."""
+
+
+def _place(told: Trouble) -> Place:
+    return told.file, told.attempt, told.step
+
+
+def _roots(troubles: Sequence[Trouble]) -> dict[Place, int]:
+    """Return for each place the first line after which collectives fail as an echo."""
+    first: dict[Place, int] = {}
+    for told in troubles:
+        if told.kind in ROOTS:
+            place = _place(told)
+            first[place] = min(told.line, first.get(place, told.line))
+    return first
+
+
+def _sure(told: Trouble, roots: dict[Place, int]) -> Gravity | None:
     """Say how surely a line tells of hardware; None where it does not, or is but an echo."""
     how = gravity(told.kind, told.text)
     if how is None or told.kind != "communication":
         return how
-    place = (told.file, told.attempt, told.step)
-    echo = any(
-        t.kind in ROOTS and (t.file, t.attempt, t.step) == place and t.line < told.line
-        for t in all_told
-    )
-    return None if echo else how
+    return None if roots.get(_place(told), told.line) < told.line else how
 
 
 def _row(run: Run, told: Trouble) -> int | None:

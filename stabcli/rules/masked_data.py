@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from stabcli.levels import SIGMA_PER_MAD, trailing
+from stabcli.levels import SIGMA_PER_MAD, centred, leading, median_error, trailing
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, WINDOW, Signal, planned_changes, signals
@@ -16,6 +16,8 @@ from stabcli.series import MINIMUM, WINDOW, Signal, planned_changes, signals
 NAMES = re.compile(r"(?i)mask(?:ed)?[ _-](?:instances?|labels?|tokens?|fraction|ratio|rate|share)")
 """What columns on masked data are called: ``train/masked instances (%)`` in OLMo-core."""
 PERCENT = re.compile(r"(?i)%|pct|percent")
+LEVEL_ROWS = 16
+"""Rows whose median tells of a level that the noise of single rows hides."""
 LASTS = 3
 """Rows from which it is more than one odd batch."""
 
@@ -28,9 +30,10 @@ def masked_data(
 
     ## What it finds
     The share of instances, labels or tokens left out of the loss lies ``jump`` above the median of
-    the 64 rows before, and ``sigmas`` robust standard deviations: a notice for one or two rows, a
-    warning from three on or where more than ``most`` is masked. A change of batch size or number
-    of GPUs, or a leap of the learning rate, begins anew.
+    the 64 rows before, and ``sigmas`` robust standard deviations; or the median of 16 rows does, by
+    as many of its standard errors. A notice for one or two rows, a warning from three on or where
+    more than ``most`` is masked. A change of batch size or number of GPUs, or a leap of the
+    learning rate, begins anew.
 
     ## Why it matters
     OLMo-core masks what repeats itself: a jump means that documents full of one pattern are being
@@ -93,22 +96,34 @@ Span = tuple[int, int, float, float]
 """First and last index of a stretch, the level before it, and the least rise that counted."""
 
 
-def _jumps(x: np.ndarray, jump: float, sigmas: float) -> Iterator[Span]:
-    """Yield where a share lies far above the median of the rows before it."""
+def _jumps(x: np.ndarray, jump: float, sigmas: float) -> list[Span]:
+    """Return where a share lies far above the median of the rows before it, in order.
+
+    By the median of some rows first, of which noise leaves less; then by single rows.
+    """
     base = np.full(len(x), np.nan)
     base[1:] = trailing(x, WINDOW, MINIMUM)[:-1]
     away = np.full(len(x), np.nan)
     away[1:] = trailing(np.abs(x - np.nan_to_num(base, nan=x[0])), WINDOW, MINIMUM)[:-1]
-    limit = np.maximum(jump, sigmas * SIGMA_PER_MAD * away)
-    hits = np.flatnonzero(x - base >= limit)
-    behind = 0
-    for i in hits.tolist():
-        if i < behind:
-            continue
-        level, least = float(base[i]), float(limit[i])
-        low = np.flatnonzero(x[i:] < level + least / 2)
-        behind = i + int(low[0]) if len(low) else len(x)
-        yield i, behind - 1, level, least
+    spread = SIGMA_PER_MAD * away
+    found: list[Span] = []
+    for rows in (LEVEL_ROWS, 1):
+        limit = np.maximum(jump, sigmas * spread * (1.0 if rows == 1 else median_error(1.0, rows)))
+        ahead, around = (leading(x, rows), centred(x, rows)) if rows > 1 else (x, x)
+        behind = 0
+        with np.errstate(invalid="ignore"):
+            hits = np.flatnonzero(ahead - base >= limit)
+        for i in hits.tolist():
+            if i < behind:
+                continue
+            level, least = float(base[i]), float(limit[i])
+            first = i + int(np.argmax(x[i : i + rows] >= level + least / 2))
+            low = np.flatnonzero(around[first + rows // 2 :] < level + least / 2)
+            behind = first + rows // 2 + int(low[0]) if len(low) else len(x)
+            behind = max(behind, first + 1)
+            if not any(a < behind and first <= b for a, b, _, _ in found):
+                found.append((first, behind - 1, level, least))
+    return sorted(found)
 
 
 def _found(

@@ -37,6 +37,17 @@ def test_a_shard_of_one_pattern_is_found(seed):
     assert found.expected < 0.01 < 0.3 < found.value
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_lasting_jump_within_the_noise_of_single_rows_is_found(seed):
+    """Prompts of a fine-tune, whose share differs from batch to batch, and then longer ones."""
+    columns, x = share(1000, seed, 0.5, 0.05)
+    x[500:540] += 0.3
+    found = findings(masked(columns, x), "masked-data")
+    assert [f.severity for f in found if f.first <= 540] == ["warning"]
+    assert abs(found[0].first - 501) <= 3
+    assert abs(found[0].last - 540) <= 10
+
+
 @pytest.mark.parametrize(("value", "severity"), [(0.3, "notice"), (0.8, "warning")])
 def test_one_batch_is_a_notice_unless_most_of_it_is_masked(value, severity):
     columns, x = share()
