@@ -144,8 +144,7 @@ def falls(
     while (k := int(np.searchsorted(candidates, i))) < len(candidates):
         onset = int(candidates[k])
         reference = float(level[onset])
-        ahead_of = joined[onset : onset + rows]
-        onset += int(np.argmax(ahead_of <= reference - limit / 2))
+        onset += _turn(joined[onset : onset + 2 * rows], reference, rows)
         stop = _first_at_least(smooth, onset + rows, reference - limit / 2)
         while stop > onset + 1 and joined[stop - 1] > reference - limit / 2:
             stop -= 1
@@ -156,6 +155,17 @@ def falls(
             )
         i = max(stop, onset + 1)
     return found
+
+
+def _turn(x: np.ndarray, level: float, rows: int) -> int:
+    """Return where values that end a fall of ``rows`` or more leave their level.
+
+    The likeliest change point of two levels: what most lies above the middle before, and below after.
+    """
+    after = float(np.median(x[rows // 2 : rows + rows // 2]))
+    half = (level - after) / 2
+    away = np.clip(x[:rows] - (after + half), -half, half)
+    return int(np.argmax(np.concatenate([[0.0], np.cumsum(away[:-1])])))
 
 
 def _may_fall(x: np.ndarray, depth: float, rows: int, before: int, least: int) -> bool:

@@ -173,3 +173,16 @@ def test_what_counting_rules_out_no_median_shows(seed, monkeypatch):
     quick = falls(x, **asked)
     monkeypatch.setattr(levels, "_may_fall", lambda *_: True)
     assert quick == falls(x, **asked)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("depth", [0.1, 0.3])
+def test_a_fall_begins_where_it_does_and_not_at_a_low_row_before(seed, depth):
+    """Of rows that scatter by 2 % one may be low by itself shortly before all are."""
+    draw = np.random.default_rng(seed)
+    x, at = draw.normal(0, 0.02, 900), int(draw.integers(250, 600))
+    x[at : at + 200] += np.log(1 - depth)
+
+    (fall,) = falls(x, history=NOTHING, depth=0.05, rows=20)
+
+    assert abs(fall.first - at) <= 3
