@@ -69,7 +69,7 @@ def throughput_drop(
 
     ## Example
     $ stabcli scan sample_logs/csv/slow_stretch.csv --rule throughput-drop --format brief
-    error     throughput-drop      attempt 0  step 491..652  tokens_per_second 38,463, expected 64,159
+    error     throughput-drop      attempt 0  step 502..652  tokens_per_second 38,425, expected 64,159
 
     ## Sources
     - 30 % below the recent median: the field's rule of thumb, true at every checkpoint and blind
