@@ -92,18 +92,21 @@ def _out_of_order(at: np.ndarray, i: int) -> bool:
     return bool(higher and alone)
 
 
-def rows_of_one_step(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of steps that have several in one attempt."""
-    return frame.filter(pl.struct("attempt", "step").is_duplicated())
+def one_row_a_step(
+    frame: pl.DataFrame, notes: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Merge the rows of one step of one attempt: per field the last value, non-finite first.
 
-
-def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
-    """Merge the rows of one step of one attempt: per field the last value, non-finite first."""
+    Returns:
+        The rows, and those that were merged, both sorted by attempt and step; None where no step
+        had several.
+    """
     key = ["attempt", "step"]
     frame = frame.sort(key, maintain_order=True)
     same = (frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)
+    same = same.fill_null(value=False)
     if not same.any():
-        return frame
+        return frame, None
     values = [c for c in frame.columns if c not in key and not c.startswith("@")]
     conflicting = int((same & _conflicts(frame, values)).sum()) if frame.height < 5_000_000 else 0
     measured = [pl.col(c) for c in values]
@@ -125,7 +128,7 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
             f"{conflicting:,} rows repeat a step with other values:"
             " the last value was taken, a non-finite one before any other"
         )
-    return merged
+    return merged, frame.filter(same | same.shift(-1, fill_value=False))
 
 
 def _conflicts(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:

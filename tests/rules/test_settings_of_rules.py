@@ -70,5 +70,5 @@ def test_a_bug_stays_a_bug():
 
     with pytest.raises(ZeroDivisionError):
         run_rules(CASES["loss-spike"].spoilt(), [broken], {})
-    with pytest.raises(SettingError, match="cannot look with limit=2.0"):
+    with pytest.raises(SettingError, match=r"cannot look with limit=2\.0"):
         run_rules(CASES["loss-spike"].spoilt(), [broken], {broken.name: {"limit": 2}})
