@@ -20,7 +20,6 @@ from stabcli.attempts import (
     mark_discarded,
     number_attempts,
     one_row_a_step,
-    rows_of_one_step,
     summaries,
 )
 from stabcli.errors import LogError, NoLog, SettingError
@@ -119,15 +118,15 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         )
     frame = number_attempts(frame, notes)
     frame, left_out = _within_budget(frame, options, notes)
-    apart = rows_of_one_step(frame) if LINE in frame.columns or FILE in frame.columns else None
-    frame = one_row_a_step(frame, notes)
+    frame, merged = one_row_a_step(frame, notes)
     frame = _unhide(frame, list(reading.table.columns), notes)
     files = [str(path) for path in reading.files] or [source.shown]
     if FILE in frame.columns and frame[FILE].n_unique() == 1:
         files.sort(key=lambda path: not path.endswith(f"{os.sep}{frame[FILE][0]}"))
         frame = frame.drop(FILE)
+        merged = merged.drop(FILE) if merged is not None else None
     frame = _finish(mark_discarded(frame))
-    told = () if apart is None or not apart.height else (_finish(apart),)
+    told = merged is not None and {LINE, FILE} & set(merged.columns)
     return Run(
         name=reading.name,
         source=source.shown,
@@ -140,7 +139,7 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
         bad=reading.bad,
         left_out=left_out,
         files=tuple(files),
-        told=told,
+        told=(_finish(merged),) if merged is not None and told else (),
         blind=blind[0] if blind and not {*_LOSSES}.intersection(frame.columns) else "",
     )
 

@@ -92,21 +92,21 @@ def _out_of_order(at: np.ndarray, i: int) -> bool:
     return bool(higher and alone)
 
 
-def rows_of_one_step(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of steps that have several in one attempt."""
-    if _in_order(frame) and not _same_step(frame).any():
-        return frame.clear()
-    return frame.filter(pl.struct("attempt", "step").is_duplicated())
+def one_row_a_step(
+    frame: pl.DataFrame, notes: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """Merge the rows of one step of one attempt: per field the last value, non-finite first.
 
-
-def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
-    """Merge the rows of one step of one attempt: per field the last value, non-finite first."""
+    Returns:
+        The rows, and those that were merged, both sorted by attempt and step; None where no step
+        had several.
+    """
     key = ["attempt", "step"]
     if not _in_order(frame):
         frame = frame.sort(key, maintain_order=True)
     same = _same_step(frame)
     if not same.any():
-        return frame
+        return frame, None
     values = [c for c in frame.columns if c not in key and not c.startswith("@")]
     near = same | same.shift(-1, fill_value=False)
     alike, second = frame.filter(near), same.filter(near)
@@ -133,7 +133,7 @@ def one_row_a_step(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         )
     if again:
         notes.append(f"rows that only repeat the row before them, counted once: {again:,}")
-    return merged
+    return merged, alike
 
 
 def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
@@ -148,7 +148,7 @@ def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
 
 def _same_step(frame: pl.DataFrame) -> pl.Series:
     """Say for every row whether it is of the step and the attempt of the row above it."""
-    return (frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)
+    return ((frame["step"].diff() == 0) & (frame["attempt"].diff() == 0)).fill_null(value=False)
 
 
 def _in_order(frame: pl.DataFrame) -> bool:

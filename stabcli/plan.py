@@ -217,18 +217,23 @@ def _already(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
 
 def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     """Make the plan for what no batch did, so that skipping batches would change nothing."""
-    first = f"step {incident.first:,}"
-    if incident.rule == "loss-broken":
+    first, rule = f"step {incident.first:,}", incident.rule
+    if rule == "frozen-values" and any(f.rule == "grad-norm-vanishing" for f in incident.telling):
+        rule = "grad-norm-vanishing"  # which says why nothing moves
+    if rule == "loss-broken":
         text = (
             "Start again once a single batch can be overfitted: look at the initialisation, at the"
             " checkpoint that was loaded and its format, at the labels and the tokenizer."
         )
         why = "the loss was never at a healthy level: there is no step to go back to"
         return (_go_on("mend-the-set-up", text, why),)
-    if incident.rule == "frozen-values":
+    if rule == "frozen-values":
+        over = f"from after {first}"
+        if incident.recovered is not None:
+            over = f"from steps {incident.first:,} to {incident.last:,}"
         text = (
-            f"Look whether anything still trains before you change it: compare two checkpoints from"
-            f" after {first}. If their weights are the same, no update reaches them: look at the"
+            "Look whether anything trains there before you change it: compare two checkpoints"
+            f" {over}. If their weights are the same, no update reaches them: look at the"
             " learning rate, at which parameters the optimizer holds, and at whether each batch is"
             " the same. If they differ, the logging repeats an old value: look at that, and at"
             " whether the job is alive."
@@ -239,7 +244,7 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     at = "from the beginning" if found is None else f"from the checkpoint at step {found[0]:,}"
     if found is not None and not found[1]:
         at = f"from the newest checkpoint at or before step {found[0]:,}"
-    if incident.rule == "grad-norm-vanishing":
+    if rule == "grad-norm-vanishing":
         name = "mend-the-gradient"
         text = (
             f"Look at the labels of the batches from {first} on (is any left to predict?), at which"

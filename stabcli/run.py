@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 KEYS = ("attempt", "step", "line", "file", "wall_time", "discarded", "hidden")
 """Columns of a frame that are not measurements."""
+_PLACE = ("file", "line")
 
 
 HOLE = 20
@@ -148,7 +149,7 @@ class Run:
     told: tuple[pl.DataFrame, ...] = ()
     """Rows as the logs hold them, of steps that several lines or files tell of.
 
-    Columns as in ``frame``, whose rows were made of them and cite one of them.
+    Columns as in ``frame``, whose rows were made of them and cite one of them; as sorted.
     """
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -206,15 +207,17 @@ class Run:
         nearest, since a median of two values stands nowhere.
         """
         frame = self.frame
-        where = frame.select(c for c in ("file", "line") if c in frame.columns).row(row, named=True)
-        key = (pl.col("attempt") == frame["attempt"][row]) & (pl.col("step") == frame["step"][row])
+        where: dict[str, Any] = {c: frame[c][row] for c in _PLACE if c in frame.columns}
         value = frame[metric][row] if metric in frame.columns else None
         nearest = math.inf, math.inf
         for rows in self.told:
             if value is None or metric not in rows.columns or rows[metric].dtype != pl.Float64:
                 continue
-            for one in rows.filter(key & pl.col(metric).is_not_null()).iter_rows(named=True):
+            wanted = rows.select(c for c in (*_PLACE, metric) if c in rows.columns)
+            for one in wanted[_at_step(rows, frame["attempt"][row], frame["step"][row])].to_dicts():
                 other = one[metric]
+                if other is None:
+                    continue
                 same = other == value or (math.isnan(other) and math.isnan(value))
                 away = 0.0 if same else abs(other - value)
                 rank = (0.0, away) if math.isfinite(away) else (1.0, 0.0)
@@ -252,3 +255,11 @@ class Run:
     def word(self, metric: str) -> str:
         """Return the name the log gives ``metric``."""
         return self.columns.get(metric, metric)
+
+
+def _at_step(rows: pl.DataFrame, attempt: int, step: Step) -> slice:
+    """Return where rows that are sorted by attempt and step tell of one step."""
+    first, last = (rows["attempt"].search_sorted(attempt, side) for side in ("left", "right"))
+    steps = rows["step"][first:last]
+    low, high = (steps.search_sorted(step, side) for side in ("left", "right"))
+    return slice(first + low, first + high)

@@ -120,6 +120,7 @@ def _renumbered(rows: pl.DataFrame, old: pl.DataFrame, new: pl.DataFrame) -> pl.
         rows.join(numbers, on=["attempt", "step"], how="inner", maintain_order="left")
         .drop("attempt", "step")
         .rename({"@attempt": "attempt", "@step": "step"})
+        .sort("attempt", "step", maintain_order=True)
     )
 
 

@@ -19,8 +19,8 @@ def section(report: CostReport, anchor: str) -> Markup:
     if report.classes:
         said = f"Wasted: {wasted or 'nothing that shows'}" + (f" of {whole}." if whole else ".")
         if report.goodput is not None:
-            whole = "" if report.unseen is None else " of what the log tells of"
-            said += f" {part(report.goodput)}{whole} was productive."
+            seen = "" if report.unseen is None else " of what the log tells of"
+            said += f" {part(report.goodput)}{seen} was productive."
         parts += [el("p", said), _bar(report), _table(report)]
     else:
         parts.append(el("p", "Nothing is known of what the run cost."))

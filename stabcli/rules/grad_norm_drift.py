@@ -45,7 +45,7 @@ def grad_norm_drift(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_clipping.jsonl --rule grad-norm-drift --format brief
-    warning   grad-norm-drift      attempt 0  step 846..2000  grad_norm 2.889, expected 0.3553
+    warning   grad-norm-drift      attempt 0  step 885..2000  grad_norm 2.889, expected 0.3553
 
     ## Sources
     - Gradient norms that grew over weeks before the run had to be given up: chronicles of
@@ -68,7 +68,11 @@ def grad_norm_drift(
             continue
         # The climb begins where the norm last lay at its lowest; it may have begun higher still.
         level = centred(x, tenth)
-        begun = int(np.flatnonzero(level <= LOWEST * level.min())[-1])
+        low = LOWEST * float(level.min())
+        begun = int(np.flatnonzero(level <= low)[-1])
+        # The wide level rises before the norm does, by the rows ahead that it holds.
+        ahead = centred(x[begun : begun + tenth], tenth // 8)
+        begun += int(np.flatnonzero(ahead <= low)[-1]) if (ahead <= low).any() else 0
         severity: Severity = "notice" if _learnt_by_heart(run) else "warning"
         yield finding(
             run,

@@ -63,10 +63,7 @@ def test_version(stabcli: Stabcli):
         (["scan", "a.jsonl", "--reader", "xyzzy"], "no such reader: stabcli formats lists them"),
         (["explain", "xyzzy"], "nothing of that name: see stabcli rules"),
         (["explain", "collapse"], "did you mean value-collapse?"),
-        (
-            ["explain", "perp"],
-            "did you mean perplexity-jump, perplexity-rise, seed-perplexity-jump",
-        ),
+        (["explain", "hack"], "did you mean reward-hacking, router-hacking?"),
         (["scan", "a.jsonl", "--gpus", "many"], "--gpus: takes a whole number"),
         (["scan", "a.jsonl", "--gpus", "-1"], "--gpus: takes a whole number"),
         (["scan", "a.jsonl", "--fact", "gpusz=1"], "did you mean gpus?"),

@@ -26,6 +26,17 @@ def test_a_drift_of_the_gradient_norm_begins_where_it_climbs(early, seed):
     assert 1400 <= found.first <= 1650
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_steep_climb_of_the_gradient_norm_begins_at_its_first_rows(seed):
+    """Thirty times its level within 340 rows, in a run whose tenth is longer than that."""
+    random = np.random.default_rng(seed)
+    norms = 0.3 * random.lognormal(0, 0.15, 4000)
+    norms[2500:] *= np.minimum(30, np.exp(np.arange(1500) / 100))
+    (found,) = findings(make_run(loss=healthy(4000)["loss"], grad_norm=norms), "grad-norm-drift")
+
+    assert 2480 <= found.first <= 2540
+
+
 @pytest.mark.parametrize("interval", [1, 10])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("seed", range(12))
