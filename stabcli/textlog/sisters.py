@@ -33,7 +33,7 @@ _LOOKED = 50_000
 """Unread lines of one log that begin or end like others and are looked at."""
 _LONGEST = 1 << 12
 """Bytes of a line that is looked at."""
-_ENDS = 3
+_ENDS = 2
 """Letters that a line begins or ends with by which it is worth a look."""
 _NEAR_ENDS = 32
 """Characters in which these are looked for."""
