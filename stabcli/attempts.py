@@ -137,13 +137,14 @@ def one_row_a_step(
 
 
 def _repeats(frame: pl.DataFrame, values: Sequence[str]) -> pl.Series:
-    """Say for every row whether it has a number, and nothing that the row above it has not."""
+    """Say for every row whether it has most of the numbers of the row above it, and no other."""
     kept = [pl.col(c) for c in values if c not in _CLOCKS]
     if not kept:
         return pl.Series([False]).new_from_index(0, frame.height)
     same = [c.is_null() | c.eq_missing(c.shift(1)) for c in kept]
-    told = pl.any_horizontal(c.is_finite().fill_null(value=False) for c in kept)
-    return frame.select((pl.all_horizontal(same) & told).alias("again"))["again"]
+    held = pl.sum_horizontal(c.is_finite().fill_null(value=False) for c in kept)
+    most = 2 * held > held.shift(1)  # else it is a summary, which holds what never changes
+    return frame.select((pl.all_horizontal(same) & (held > 0) & most).alias("again"))["again"]
 
 
 def _same_step(frame: pl.DataFrame) -> pl.Series:

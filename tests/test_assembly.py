@@ -389,3 +389,5 @@ def test_rows_that_are_there_twice_are_told():
         "val_loss": [None, 2.0, None, 2.0],
     }
     assert not any("repeat" in note for note in made(apart).notes)
+    end = {"step": [1, 2, 2], "loss": [2.0, 1.9, None], "lr": [0.1, 0.1, None], "of": [2.0] * 3}
+    assert not any("repeat" in note for note in made(end).notes), "a summary at the end"

@@ -344,6 +344,25 @@ def test_nul_bytes_of_a_crash(tmp_path: Path):
     assert read(tmp_path / "log", text).frame.height == 200
 
 
+def test_a_short_log_that_is_mostly_nul_bytes(tmp_path: Path):
+    """It is recognised by its lines; and so is UTF-16 that lost its mark, or was appended."""
+    for text in (
+        LINES[0] + b"\n" + b"\0" * 9000 + LINES[1] + b"\n",
+        b"\n".join(LINES).decode().encode("utf-16-le"),
+        b"\n".join(LINES[:50]) + b"\n" + b"\n".join(LINES[50:]).decode().encode("utf-16"),
+    ):
+        run = read(tmp_path / "log", text)
+        assert (run.reader, run.frame["step"][1]) == ("megatron", 502)
+
+
+def test_all_lines_that_cannot_be_read_are_told_of(tmp_path: Path):
+    """Half the lines spell their numbers in a way that no reader knows: each of them is counted."""
+    odd = [line.replace(b"] iteration  ", b"] iteration \xe2\x88\x92") for line in LINES[:30]]
+    run = read(tmp_path / "log", b"\n".join([*odd, *LINES[30:60]]) + b"\n")
+
+    assert (run.frame.height, run.bad.count) == (30, 30)
+
+
 def test_windows_line_ends(tmp_path: Path):
     """Lines may end in carriage return and line feed."""
     text = TEXT.replace(b"\n", b"\r\n")

@@ -8,7 +8,6 @@ beside its numbers holds what they hold.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -34,7 +33,7 @@ _LOOKED = 50_000
 """Unread lines of one log that begin or end like others and are looked at."""
 _LONGEST = 1 << 12
 """Bytes of a line that is looked at."""
-_ENDS = 3
+_ENDS = 2
 """Letters that a line begins or ends with by which it is worth a look."""
 _NEAR_ENDS = 32
 """Characters in which these are looked for."""
@@ -106,12 +105,10 @@ class Sisters:
             text, below = _text(line), _text(under)
             if _head(text) in heads or _tail(text) in tails or _tail(below) in tails:
                 looked.append((number, text, below))
-        own = Counter(_shape(text) for _, text, _ in looked)
         found = [
             (number, text)
             for number, text, below in looked
-            if own[one := _shape(text)] <= _RARE
-            and (one in shapes or _is_two(one, shapes) or _like(text, below, shapes))
+            if (one := _shape(text)) in shapes or _is_two(one, shapes) or _like(text, below, shapes)
         ]
         long = {n: _text(line) for n, line in self._long.items()}
         found += [(n, text) for n, text in long.items() if _is_two(_shape(text), shapes)]

@@ -18,6 +18,10 @@ _LINES = 2000
 _PLACE = 1 << 17
 """Bytes looked at in each of the places: begin, end, and two between."""
 _BINARY = (b"PAR1", b":W&B", b"SQLite format 3", b"PK\x03\x04")
+_NULS = re.compile(rb"\0{16,}")
+"""What a crash leaves of lines that were never written."""
+_MOST_NULS = 0.6
+"""Share of the other bytes up to which they may be NUL: in UTF-16 without its mark half of them."""
 _OBJECT = re.compile(r"\s*[{\[]\s*[\"{\[\]}]")
 """How a line of JSON begins; such logs have readers of their own."""
 
@@ -30,7 +34,8 @@ def claims(source: Source, grammar: Grammar) -> bool:
     if head.startswith(_BINARY) or b"brain.Event:" in head[:64]:
         return False
     wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if not wide and head.count(0) * 4 > len(head):
+    filled = _NULS.sub(b"", head)
+    if not wide and (filled.count(0) > _MOST_NULS * len(filled) or not filled):
         return False
     if _OBJECT.match(head[:200].decode("utf-8", "replace")):
         return False
