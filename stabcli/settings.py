@@ -8,10 +8,8 @@ wrong would otherwise be ignored in silence.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +161,8 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """Say which known name was probably meant, or list them all."""
+    from difflib import get_close_matches
+
     close = get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}"
 
@@ -209,6 +209,8 @@ def _shown(path: Path, folder: Path) -> str:
 
 
 def _read(path: Path, folder: Path) -> Mapping[str, Any]:
+    import tomllib
+
     shown = _shown(path, folder)
     try:
         with path.open("rb") as file:
