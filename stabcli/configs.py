@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,6 @@ from stabcli.errors import LogError
 from stabcli.facts import find_facts
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source
-from stabcli.wandbfile import host_facts
 
 PLAIN = (".yaml", ".yml", ".cfg", ".conf", ".ini")
 """Endings of files of keys and values."""
@@ -121,6 +119,8 @@ def read_config(path: str) -> Config:
     keys = _count(held)
     facts = find_facts(settled, file.name)
     if file.name == METADATA:
+        from stabcli.wandbfile import host_facts
+
         facts = host_facts(held, file.name)
     if not keys:
         raise LogError(f"{path}: no settings in it: give a JSON, TOML or key: value file")
@@ -159,6 +159,8 @@ _MODEL_WORDS = {"n_routed_experts": "num_experts", "moe_topk": "top_k"}
 
 
 def _toml(path: str, text: str) -> Mapping[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

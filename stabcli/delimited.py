@@ -30,9 +30,7 @@ def read(source: Path | io.BytesIO, skip: int, kinds: Kinds, separator: str) -> 
         return None
 
 
-def regular(
-    path: Path, body: np.ndarray, skip: int, kinds: Kinds, separator: str
-) -> pl.DataFrame | None:
+def regular(path: Path, start: int, skip: int, kinds: Kinds, separator: str) -> pl.DataFrame | None:
     """Read a file all of whose lines are rows; None where that is not certain.
 
     Polars refuses a line of more fields than there are columns. So where there are as many
@@ -40,20 +38,26 @@ def regular(
 
     Args:
         path: The file.
-        body: Its bytes below the header.
+        start: Byte at which the lines below the header begin.
         skip: Lines above them.
         kinds: Its columns.
         separator: What parts the fields.
     """
-    rows = _count(body, "\n")
-    if body[-1] != ord("\n") or _count(body, '"'):
-        return None
-    if _count(body, separator) != rows * (len(kinds) - 1):
+    rows, separators, quotes = _counts(path, start, f'\n{separator}"')
+    if quotes or separators != rows * (len(kinds) - 1):
         return None
     frame = read(path, skip, kinds, separator)
     return frame if frame is not None and frame.height == rows else None
 
 
-def _count(data: np.ndarray, character: str) -> int:
-    blocks = range(0, len(data), _BLOCK)
-    return sum(int(np.count_nonzero(data[i : i + _BLOCK] == ord(character))) for i in blocks)
+def _counts(path: Path, start: int, characters: str) -> list[int]:
+    """Count characters from a byte of a file on, without keeping any of it in memory."""
+    counts = [0] * len(characters)
+    block, same = np.empty(_BLOCK, np.uint8), np.empty(_BLOCK, bool)
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while length := file.readinto(block.data):
+            for i, character in enumerate(characters):
+                found = np.equal(block[:length], ord(character), out=same[:length])
+                counts[i] += int(np.count_nonzero(found))
+    return counts

@@ -8,10 +8,8 @@ wrong would otherwise be ignored in silence.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +165,17 @@ def load(folder: Path, environment: Mapping[str, str], facts: Collection[str]) -
 
 def suggestion(name: str, known: Collection[str], *, see: str = "") -> str:
     """Say which known names were probably meant, or list them all; ``see`` is what lists many."""
-    close = get_close_matches(name, known, n=1)
-    if close:
+    from difflib import get_close_matches
+
+    if close := get_close_matches(name, known, n=1, cutoff=0.8):
         return f"did you mean {close[0]}?"
     word = name.lower()
     within = sorted(k for k in known if len(word) > 1 and word in k.lower())
     if within and see:
         more = f" (or {len(within) - NAMED:,} more)" if within[NAMED:] else ""
         return f"did you mean {', '.join(within[:NAMED])}{more}?"
+    if close := get_close_matches(name, known, n=1):
+        return f"did you mean {close[0]}?"
     if see and len(known) > NAMED:
         return see
     return f"one of {', '.join(sorted(known))}"
@@ -222,6 +223,8 @@ def _shown(path: Path, folder: Path) -> str:
 
 
 def _read(path: Path, folder: Path) -> Mapping[str, Any]:
+    import tomllib
+
     shown = _shown(path, folder)
     try:
         with path.open("rb") as file:

@@ -26,7 +26,7 @@ SEPARATORS = (",", ";", "\t")
 
 _BOM = b"\xef\xbb\xbf"
 _BLOCK = 1 << 24
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 14
 """Bytes looked at in the head, the middle and the tail to tell numbers from text."""
 _JOINED = 64
 """Most lines that one quoted field may span."""
@@ -146,7 +146,10 @@ def read_table(path: Path, header: Header, rename: Callable[[list[str]], list[st
     names = rename(header.names)
     kinds = _kinds(data[header.start :], header, names)
     if pl.String not in kinds.values() and data[: header.start].tobytes().isascii():
-        frame = delimited.regular(path, data[header.start :], header.line, kinds, header.separator)
+        frame = None
+        if data[-1] == ord("\n"):
+            sep = header.separator
+            frame = delimited.regular(path, header.start, header.line, kinds, sep)
         if frame is not None:
             number = pl.int_range(header.line + 1, header.line + 1 + frame.height, dtype=pl.Int64)
             return Table(frame=frame.with_columns(number.alias(LINE)), notes=notes, bad=bad)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -15,7 +16,9 @@ from stabcli.joining.gathering import NOT_LOGS, LeftOut
 from stabcli.joining.homes import beside, folders_of, home, homes_of, prints
 from stabcli.run import Fact, Run, Trouble
 from stabcli.sources import text_of
-from stabcli.troubles import Said, troubles
+
+if TYPE_CHECKING:
+    from stabcli.troubles import Said
 
 SHOWN = 3
 """Troubles of a run that are notes; all that are kept are in the JSON report."""
@@ -177,6 +180,8 @@ def _said(path: str) -> tuple[list[Said], bool | None]:
 
     None where nothing was: it holds no text, or cannot be read.
     """
+    from stabcli.troubles import troubles
+
     try:
         plain = text_of(path)
         return troubles(plain) if plain is not None else ([], None)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import polars as pl
 
-from stabcli.banners import settings_said
 from stabcli.errors import LogError
 from stabcli.joining.homes import prints
 from stabcli.run import Fact, Run
@@ -26,6 +25,8 @@ def bannered(runs: Sequence[Run]) -> list[Run]:
 def _stated(run: Run) -> Run:
     if not prints(run):
         return run
+    from stabcli.banners import settings_said
+
     facts = dict(run.facts)
     for path in run.files:
         first = _first_line(run, path)

@@ -37,10 +37,21 @@ class Chunk:
     """How many lines it holds."""
     cut: bool = False
     """Whether its last line has no line end: the file ends inside it."""
+    ends: np.ndarray | None = None
+    """Where its line ends stand, if that was asked for."""
 
 
-def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Iterator[Chunk]:
-    """Read a file piece by piece, UTF-16 as UTF-8 and without byte order mark."""
+def chunks(
+    path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE, ends: bool = False
+) -> Iterator[Chunk]:
+    """Read a file piece by piece, UTF-16 as UTF-8 and without byte order mark.
+
+    Args:
+        path: The file.
+        size: Bytes read at once.
+        longest: Bytes of the longest line that is read.
+        ends: Whether to tell where the lines end, and not only how many there are.
+    """
     bytes(_KEPT)  # for the allocator, which fetches blocks anew that are larger than any freed yet
     with _opened(path) as file:
         line = 1
@@ -53,9 +64,10 @@ def chunks(path: Path, *, size: int = CHUNK, longest: int = LONGEST_LINE) -> Ite
             if too_long:
                 data = data[: data.rfind(b"\n") + 1]
             cut = not too_long and not data.endswith(b"\n")
-            lines = count(data, ord("\n")) + cut
+            at = positions(data, ord("\n")) if ends else None
+            lines = (count(data, ord("\n")) if at is None else len(at)) + cut
             if data:
-                yield Chunk(data=data, first=line, lines=lines, cut=cut)
+                yield Chunk(data=data, first=line, lines=lines, cut=cut, ends=at)
             line += lines
             if too_long:
                 _skip_line(file, size)

@@ -71,7 +71,7 @@ def _hidden(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         frame = frame.with_columns(pl.lit(None, pl.Float64).alias(name))
     known_loss = frame.select(pl.coalesce(pl.col(c) for c in loss if c in frame.columns))
     absent = rows & known_loss.to_series().is_null()
-    if _SKIPPED in frame.columns:
+    if _SKIPPED in frame.columns and absent.any():
         skipped = frame[_SKIPPED].fill_null(0.0)
         window = _window(frame, rows)
         absent &= (skipped < window) | (skipped == 0.0)

@@ -21,6 +21,9 @@ TOTAL = "@total"
 """Column of the last step planned."""
 
 
+_FEW = 100  # lines looked at before all are
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
     """A field that says ``name: value``."""
@@ -181,7 +184,8 @@ def _field_of(
     if field.column is None:
         fits += [text.str.starts_with(field.prefix), ~text.str.contains("\r", literal=True)]
         return
-    if (series == field.sample).all():  # nulls, which are other lines, are passed by
+    ends = (series.head(_FEW), series)  # most that vary do so at once
+    if all((part == field.sample).all() for part in ends):  # nulls are other lines: passed by
         value = _value(field.sample, field)
         fits.append(text.is_not_null())
         values[field.column] = pl.repeat(value, pl.len(), dtype=pl.Float64).alias(field.column)

@@ -72,7 +72,7 @@ def read(path: Path, grammar: Grammar, *, size: int = CHUNK, longest: int = LONG
         longest: Bytes of the longest line that is read.
     """
     reading = _Reading(grammar)
-    for chunk in chunks(path, size=size, longest=longest):
+    for chunk in chunks(path, size=size, longest=longest, ends=True):
         if chunk.data:
             reading.add(chunk)
         else:
@@ -119,7 +119,9 @@ class _Reading:
     def add(self, chunk: Chunk) -> None:
         """Take in some lines."""
         data = scrubbed(chunk.data)
-        ends = positions(data, ord("\n"))
+        ends = chunk.ends
+        if ends is None or data is not chunk.data:
+            ends = positions(data, ord("\n"))
         if chunk.cut:
             ends = np.append(ends, len(data))
         begins = np.concatenate(([0], ends[:-1] + 1))

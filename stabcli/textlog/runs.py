@@ -130,8 +130,8 @@ def _reading(
     notes: list[str],
 ) -> Reading:
     if TOTAL in frame.columns and frame[TOTAL].count():
-        planned = frame.filter(pl.col(TOTAL).is_not_null())
-        fact = Fact(value=int(planned[TOTAL][-1]), source=f"line {planned[LINE][-1]}")
+        planned = frame[TOTAL].is_not_null().arg_true()[-1]
+        fact = Fact(value=int(frame[TOTAL][planned]), source=f"line {frame[LINE][planned]}")
         facts.setdefault("total_steps", fact)
     frame = grammar.finish(frame, notes)
     if log.starts:
