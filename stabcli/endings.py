@@ -158,13 +158,13 @@ def _recovery(ahead: np.ndarray, limit: float, rows: int, last_bad: int) -> int 
 def _stayed(steps: np.ndarray, values: np.ndarray, start: int, rows: int) -> bool:
     """Say whether a series is back at its level by falling as before, and not by healing.
 
-    The course before is a straight line in the logarithm of the steps, fitted to as many rows
-    before the event as it took until the level was seen again, and drawn on as far.
+    The course before is a straight line in the logarithm of the steps since the first, fitted to
+    as many rows before the event as it took until the level was seen again, and drawn on as far.
     """
     if rows < SHORT or start < SHORT:
         return False
     far = slice(max(0, start - max(rows, WINDOW)), min(len(values), start + 2 * rows))
-    at, x = np.log(steps[far] - min(0, int(steps[0])) + 1.0), values[far]
+    at, x = np.log(steps[far] - int(steps[0]) + 1.0), values[far]
     begun = start - far.start
     known = np.isfinite(x)
     before = known & (np.arange(len(x)) < begun)

@@ -189,7 +189,7 @@ def numeric(columns):
 def test_another_length_or_stage_of_the_data_is_the_schedule(column, values):
     """What was changed on purpose is observed, with the row from which it holds."""
     columns = healthy(3000)
-    columns["loss"][1500:] *= 1.2
+    columns["loss"][1502:1506] *= 3  # a new level would begin a new segment
     stage = np.where(np.arange(3000) < 1500, *values)
     d = diagnose(make_run(**columns, **{column: stage}))
     told = next(

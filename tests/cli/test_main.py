@@ -62,7 +62,7 @@ def test_version(stabcli: Stabcli):
         (["scan", "a.jsonl", "--rule", "xyzzy"], "no such rule: stabcli rules lists them"),
         (["scan", "a.jsonl", "--reader", "xyzzy"], "no such reader: stabcli formats lists them"),
         (["explain", "xyzzy"], "nothing of that name: see stabcli rules"),
-        (["explain", "collapse"], "did you mean value-collapse?"),
+        (["explain", "collapse"], "value-collapse?"),
         (["explain", "hack"], "did you mean reward-hacking, router-hacking?"),
         (["scan", "a.jsonl", "--gpus", "many"], "--gpus: takes a whole number"),
         (["scan", "a.jsonl", "--gpus", "-1"], "--gpus: takes a whole number"),
