@@ -183,7 +183,7 @@ def _stayed(steps: np.ndarray, values: np.ndarray, start: int, rows: int) -> boo
         )
     )
     noise = spread(np.diff(newest)) / np.sqrt(2) if len(newest) > 4 else 0.0
-    return min(back, later) > max(STAYED * leapt, noise)
+    return leapt > noise and min(back, later) > max(STAYED * leapt, noise)
 
 
 def _onset(

@@ -110,7 +110,8 @@ def loss_divergence(
         for first, last, top, low in climbs:
             if low > 0 and low + top < floor:
                 continue
-            rows = signal.rows[warm + first], signal.rows[warm + last]
+            ended = _ended(x, first, last, low + top / 2)
+            rows = signal.rows[warm + first], signal.rows[warm + ended]
             severity: Severity = "error" if top >= error_rise * abs(low) else "warning"
             if last == len(x) - 1 and top > critical_rise * abs(low):
                 severity = "critical"
@@ -149,6 +150,18 @@ def loss_divergence(
                 )
     if not looked:
         raise CannotLook(f"fewer than {LEAST_ROWS} logged losses in every attempt")
+
+
+def _ended(x: np.ndarray, first: int, last: int, middle: float) -> int:
+    """Return the last index of a climb at which it was not yet half-way back.
+
+    Its windows lag. The end of the climb is where most rows before lie above the middle, and most
+    behind it below.
+    """
+    if last == len(x) - 1:
+        return last
+    half = max(abs(middle - float(np.min(x[first : last + 1]))), 1e-300)
+    return first + int(np.argmax(np.cumsum(np.clip(x[first : last + 1] - middle, -half, half))))
 
 
 def _was_a_dip(x: np.ndarray, first: int, low: float, top: float) -> bool:

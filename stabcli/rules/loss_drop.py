@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from stabcli.epochs import at_a_share, at_edge
+from stabcli.levels import trailing
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import planned_changes, signals, warmup_end
@@ -15,6 +17,10 @@ from stabcli.shifts import Shift, rises
 
 ABRUPT_ROWS = 8
 """Rows within which a drop must show most of its size."""
+NEWS = 0.5
+"""Share of a drop that must lie below all levels before: the end of a rise is none."""
+RISES = 20
+"""Rises behind which drops are looked for; a run that rises and falls more often drops nowhere."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
@@ -27,8 +33,8 @@ def loss_drop(
     The level (trimean) of ``rows`` logged losses lies at least ``drop`` below that of as many
     before them, by ``sigmas`` standard errors, ``ahead`` times further than it fell in the rows
     before, and most of it within 8 rows: a warning. Left out are warm-up, edges of logged epochs,
-    changes of batch size or number of GPUs, leaps of the learning rate, and drops that come
-    again and again; where epochs are not logged, a drop at a half, a third, a quarter or a fifth
+    changes of batch size or number of GPUs, leaps of the learning rate, drops half of which only
+    take back a rise before them, and drops that come again and again; where epochs are not logged, a drop at a half, a third, a quarter or a fifth
     of the run is a notice.
 
     ## Why it matters
@@ -71,7 +77,7 @@ def loss_drop(
                 continue
             looked = True
             x = np.log(signal.values[start:stop])
-            for shift in rises(-x, rows=rows, least=-float(np.log1p(-drop)), sigmas=sigmas):
+            for shift in _drops(x, rows=rows, least=-float(np.log1p(-drop)), sigmas=sigmas):
                 if not _sudden(x, shift, rows, ahead) or at_edge(run, signal, start + shift.first):
                     continue
                 severity: Severity = "warning"
@@ -95,6 +101,29 @@ def loss_drop(
             yield from found
     if not looked:
         raise CannotLook(f"fewer than {3 * rows} positive losses after warm-up in every attempt")
+
+
+def _drops(x: np.ndarray, *, rows: int, least: float, sigmas: float) -> list[Shift]:
+    """Return where a series drops, but for the ends of rises, behind which it is looked at anew."""
+    found: list[Shift] = []
+    start = 0
+    for _ in range(RISES):
+        more = [
+            replace(s, first=s.first + start, last=s.last + start)
+            for s in rises(-x[start:], rows=rows, least=least, sigmas=sigmas)
+        ]
+        back = next((s for s in more if _back_down(x, s, rows)), None)
+        if back is None:
+            return [*found, *more]
+        found += [s for s in more if s.first < back.first]
+        start = back.first
+    return found
+
+
+def _back_down(x: np.ndarray, shift: Shift, rows: int) -> bool:
+    """Say whether a drop mostly takes back a rise: the loss has been nearly as low before."""
+    lowest = float(np.nanmin(trailing(x[: shift.first], rows)))
+    return lowest + shift.after < NEWS * (shift.after - shift.before)
 
 
 def _sudden(x: np.ndarray, shift: Shift, rows: int, ahead: float) -> bool:
