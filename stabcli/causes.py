@@ -135,7 +135,7 @@ def _ranked(
 
 
 def _row(f: Finding) -> Row:
-    return Row(metric=f.metric, attempt=f.attempt, step=f.first, value=f.value)
+    return Row(metric=f.metric, attempt=f.attempt, step=f.peak, value=f.value)
 
 
 def _of_fault(run: Run, incident: Incident, kinds: Sequence[str]) -> Iterator[Cause]:
@@ -167,8 +167,13 @@ def _of_line(incident: Incident) -> Iterator[Cause]:
 def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Cause]:
     for f in before:
         if f.metric == "learning_rate" and "lowered" not in f.tags and f.first <= incident.first:
-            was = f" from {number(f.expected)}" if f.expected is not None else ""
-            why = f"the learning rate went{was} to {number(f.value)} at step {f.first:,}"
+            was = number(f.expected) if f.expected is not None else "another"
+            why = f"the learning rate went from {was} to {number(f.value)} at step {f.peak:,}"
+            if "resume" in f.tags:
+                why = (
+                    f"the learning rate is {number(f.value)} at step {f.peak:,},"
+                    f" where the attempt before had, or would have had, {was}"
+                )
             yield Cause(name="learning-rate", standing="observed", why=why, rows=(_row(f),))
             return
     norms = [f for f in incident.findings if f.metric == "grad_norm"]

@@ -109,6 +109,12 @@ _ALL = (
         "number_of_skipped_iterations, optim/step_skipped, optim/skipped_step, skipped_iterations",
     ),
     _metric(
+        "nonfinite_steps",
+        "steps per row",
+        "steps of the row whose loss was not finite",
+        "number_of_nan_iterations, nan_iterations",
+    ),
+    _metric(
         "step_seconds",
         "s",
         "time of one step",

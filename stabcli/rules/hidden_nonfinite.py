@@ -26,8 +26,10 @@ def hidden_nonfinite(
     Rows where the loss is exactly 0, or missing though it is logged beside every other gradient
     norm, while the gradient norm is not finite: critical. And ``zeros`` or more losses in a row
     of exactly 0 without a gradient norm to tell why: an error. Losses of reinforcement learning,
-    which really are 0, are not looked at. An error, too, where a loss that stood beside every
-    gradient norm or learning rate is missing from the last ``gone`` rows of an attempt or more.
+    which really are 0, are not looked at. Where the trainer counts the steps of a row whose loss
+    was not finite, and prints the mean of the others, as Megatron does: an error, and a warning
+    where as many steps were skipped. An error, too, where a loss that stood beside every gradient
+    norm or learning rate is missing from the last ``gone`` rows of an attempt or more.
 
     ## Why it matters
     The run looks healthy, or even perfect, while it trains on NaN. Nobody stops it.
@@ -64,6 +66,32 @@ def hidden_nonfinite(
             if last - first + 1 >= zeros:
                 yield _found(run, signal, first, last, "error", 0.0)
         yield from _gone(run, signal, gone)
+    yield from _counted(run, join)
+
+
+def _counted(run: Run, join: int) -> Iterator[Finding]:
+    """Tell of steps that the trainer counts as not finite in rows whose loss looks well."""
+    if not run.has("nonfinite_steps"):
+        return
+    loss = run.array("loss")
+    skipped = run.array("skipped_steps") if run.has("skipped_steps") else np.zeros(len(loss))
+    for signal in map(Signal.finite, signals(run, "nonfinite_steps")):
+        for first, last in stretches(
+            (signal.values > 0) & np.isfinite(loss[signal.rows]), gap=join
+        ):
+            inside = signal.rows[first : last + 1]
+            peak = int(inside[np.argmax(signal.values[first : last + 1])])
+            held = np.nansum(skipped[inside]) >= signal.values[first : last + 1].sum()
+            yield finding(
+                run,
+                metric="nonfinite_steps",
+                rows=(int(inside[0]), int(inside[-1])),
+                peak=peak,
+                severity="warning" if held else "error",
+                value=float(run.array("nonfinite_steps")[peak]),
+                expected=0.0,
+                tags=("skipped",) if held else (),
+            )
 
 
 def _gone(run: Run, signal: Signal, least: int) -> Iterator[Finding]:

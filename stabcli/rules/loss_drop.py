@@ -122,6 +122,8 @@ def _drops(x: np.ndarray, *, rows: int, least: float, sigmas: float) -> list[Shi
 
 def _back_down(x: np.ndarray, shift: Shift, rows: int) -> bool:
     """Say whether a drop mostly takes back a rise: the loss has been nearly as low before."""
+    if shift.first < rows:
+        return False
     lowest = float(np.nanmin(trailing(x[: shift.first], rows)))
     return lowest + shift.after < NEWS * (shift.after - shift.before)
 
