@@ -71,6 +71,17 @@ def noise(x: np.ndarray) -> float:
     return SIGMA_PER_MAD * float(np.median(np.abs(np.diff(x, 2)))) / float(np.sqrt(6.0))
 
 
+def turn(x: np.ndarray, middle: float, most: float) -> int:
+    """Return the index from which values are rather above ``middle`` than below.
+
+    Of all places it is the one that leaves the most below before it and above after it: the
+    likeliest change point between two levels half-way to which ``middle`` lies. No value counts
+    for more than ``most``.
+    """
+    away = np.clip(x - middle, -most, most)
+    return int(np.argmin(np.concatenate([[0.0], np.cumsum(away)])))
+
+
 def median_error(sigma: float, *counts: int) -> float:
     """Return the standard error of the difference of medians of ``counts`` values each."""
     return float(_MEDIAN_ERROR * sigma * np.sqrt(sum(1.0 / max(1, n) for n in counts)))
@@ -144,7 +155,9 @@ def falls(
     while (k := int(np.searchsorted(candidates, i))) < len(candidates):
         onset = int(candidates[k])
         reference = float(level[onset])
-        onset += _turn(joined[onset : onset + 2 * rows], reference, rows)
+        after = float(np.median(joined[onset + rows // 2 : onset + rows + rows // 2]))
+        half = (reference - after) / 2
+        onset += turn(-joined[onset : onset + rows], half - reference, half)
         stop = _first_at_least(smooth, onset + rows, reference - limit / 2)
         while stop > onset + 1 and joined[stop - 1] > reference - limit / 2:
             stop -= 1
@@ -155,17 +168,6 @@ def falls(
             )
         i = max(stop, onset + 1)
     return found
-
-
-def _turn(x: np.ndarray, level: float, rows: int) -> int:
-    """Return where values that end a fall of ``rows`` or more leave their level.
-
-    The likeliest change point of two levels: what most lies above the middle before, and below after.
-    """
-    after = float(np.median(x[rows // 2 : rows + rows // 2]))
-    half = (level - after) / 2
-    away = np.clip(x[:rows] - (after + half), -half, half)
-    return int(np.argmax(np.concatenate([[0.0], np.cumsum(away[:-1])])))
 
 
 def _may_fall(x: np.ndarray, depth: float, rows: int, before: int, least: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from stabcli.levels import SIGMA_PER_MAD, centred, noise, trailing
+from stabcli.levels import SIGMA_PER_MAD, centred, noise, trailing, turn
 
 STRIDE = 8
 """Rows from one window to the next: fine enough for windows of 32, and eight times less work."""
@@ -194,12 +194,6 @@ def _error(
 
 
 def _turn(x: np.ndarray, about: int, reach: int, middle: float) -> int:
-    """Return the index near ``about`` from which ``x`` is rather above ``middle`` than below.
-
-    Of all places it is the one that leaves the most below before it and above after it: the
-    likeliest change point between two levels half-way to which ``middle`` lies.
-    """
+    """Return the index near ``about`` from which ``x`` is rather above ``middle`` than below."""
     start, stop = max(0, about - reach), min(len(x), about + reach)
-    away = np.clip(x[start:stop] - middle, -abs(middle) - 1.0, abs(middle) + 1.0)
-    total = np.concatenate([[0.0], np.cumsum(away)])
-    return start + int(np.argmin(total))
+    return start + turn(x[start:stop], middle, abs(middle) + 1.0)

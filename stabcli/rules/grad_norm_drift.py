@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import centred
+from stabcli.levels import centred, leading, trailing, turn
 from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 
 LOWEST = 1.1
 """Multiple of the lowest level of a run, up to which a norm has not begun to climb."""
+SUDDEN = 0.7
+"""Share of a climb (in logarithms) that is a leap where a few rows bring it."""
 
 
 @rule(needs=("grad_norm",), presets=("default",), since="0.1.0", judges=False)
@@ -25,7 +27,8 @@ def grad_norm_drift(
     The median gradient norm of the last tenth of a run of ``rows`` rows and more is ``ratio``
     times that of its third tenth, and has grown by ``rising`` over its second half as well: a
     warning; a notice where the loss has fallen below half of what it was meanwhile, as it does
-    when a model learns its training set by heart. It begins where the norm last lay at its lowest.
+    when a model learns its training set by heart. It begins where the norm last lay at its lowest,
+    and where most of it came at once, with that leap.
 
     ## Why it matters
     Weights or logits that grow make gradients grow long before anything leaps. Such runs end in
@@ -73,6 +76,8 @@ def grad_norm_drift(
         # The wide level rises before the norm does, by the rows ahead that it holds.
         ahead = centred(x[begun : begun + tenth], tenth // 8)
         begun += int(np.flatnonzero(ahead <= low)[-1]) if (ahead <= low).any() else 0
+        leapt = _leap(np.log(x), max(16, tenth // 16), SUDDEN * float(np.log(late / level.min())))
+        begun = begun if leapt is None else leapt
         severity: Severity = "notice" if _learnt_by_heart(run) else "warning"
         yield finding(
             run,
@@ -82,10 +87,22 @@ def grad_norm_drift(
             value=late,
             expected=early,
             score=late / early / ratio,
-            tags=(STATISTIC, "gradual-onset"),
+            tags=(STATISTIC, "gradual-onset") if leapt is None else (STATISTIC, "instant"),
         )
     if not looked:
         raise CannotLook(f"fewer than {rows} gradient norms after warm-up in every attempt")
+
+
+def _leap(x: np.ndarray, rows: int, least: float) -> int | None:
+    """Return where the level of ``rows`` values leaps by at least ``least`` to that of the next."""
+    before, after = trailing(x, rows)[:-1], leading(x, rows)[1:]
+    rise = np.nan_to_num(after - before, nan=-np.inf)
+    at = int(np.argmax(rise)) + 1
+    if rise[at - 1] < least:
+        return None
+    half = float(rise[at - 1]) / 2
+    start = max(0, at - rows)
+    return start + turn(x[start : at + rows], float(before[at - 1]) + half, half)
 
 
 def _learnt_by_heart(run: Run) -> bool:

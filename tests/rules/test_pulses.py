@@ -62,3 +62,31 @@ def test_a_drop_below_all_before_is_still_told(seed):
     incidents, _ = told(loss, norm)
 
     assert [(i.rule, abs(i.first - AT - 401) <= 3) for i in incidents[1:]] == [("loss-drop", True)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("factor", [4, 30])
+def test_a_norm_that_leaps_for_good_did_not_drift(factor, seed):
+    """It is told that it stays high, and from the leap on."""
+    loss, norm = falling(seed, 0.03)
+    norm[AT + 200 :] *= factor
+
+    incidents, _ = told(loss, norm)
+
+    (drift,) = [i for i in incidents if i.rule == "grad-norm-drift"]
+    assert abs(drift.first - (AT + 201)) <= 3
+    assert drift.last == len(loss)
+    assert not any("gradual-onset" in i.tags for i in incidents)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_norm_that_climbs_slowly_drifts(seed):
+    """From where it began."""
+    loss, norm = falling(seed, 0.03)
+    norm *= np.exp(np.clip((np.arange(len(norm)) - AT) / 1000, 0, None))
+
+    incidents, _ = told(loss, norm)
+
+    (drift,) = [i for i in incidents if i.rule == "grad-norm-drift"]
+    assert abs(drift.first - AT) <= 200
+    assert "gradual-onset" in drift.tags
