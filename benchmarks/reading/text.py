@@ -10,8 +10,8 @@ import sys
 from stabcli.readers.megatron import megatron
 from stabcli.sources import open_source
 [reading] = megatron(open_source(sys.argv[1]))
-rows = reading.table.filter(reading.table["lm loss"].is_not_null())
-print(rows.height, round(rows["lm loss"].sum(), 3), int(rows["grad norm"].is_nan().sum()))
+loss, norm = reading.table["lm loss"].drop_nulls(), reading.table["grad norm"]
+print(len(loss), round(loss.sum(), 3), int(norm.is_nan().sum()))
 """
 LOOP = r"""
 import re, sys

@@ -40,8 +40,8 @@ _LONG_STRETCH = 4096
 """Records from which a stretch has paid for finding it."""
 _TRIES = 16
 """Stretches after which it is judged whether looking for them pays."""
-_BLOCK = 1 << 19
-"""Bytes compared at once."""
+_BLOCK = 1 << 21
+"""Bytes compared at once; a quarter of it took a tenth longer."""
 _GATHER = 1 << 20
 """Bytes of records of one length gathered at once."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)

@@ -15,7 +15,7 @@ from stabcli.spellings import as_number
 WRAPPERS = ("data", "metrics", "values", "scalars", "logs")
 """Objects in which some loggers put all the metrics of a row; their names say nothing."""
 
-HELD = 3 << 26
+HELD = 11 << 24
 """Bytes of columns, 8 a value, that are held in memory before what is full of numbers leaves it."""
 
 Needed = Callable[[list[str]], Collection[str]]
