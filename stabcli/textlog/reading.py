@@ -34,7 +34,7 @@ _LOOKS = re.compile(
     r"(?i)\b(?:step|iter|iteration)[\s:=#\[]{0,4}\d+\b.{0,200}?\bloss[\s:=]{1,4}(?:[-+]?[\d.]|nan|inf)"
 )
 """A line that looks like a logged step, whatever else it is."""
-_BELOW = 1 << 12  # bytes looked at of the line below another
+_KINDS = tuple(f"{KIND} {i}" for i in range(64))  # names of kinds of lines
 _SAID = 1 << 14  # times that one thing is said in a log and kept
 _BAR = re.compile(r"\d%\|[^|\r]*\|\s*(\d+)/(\d+)\s*\[")
 """A progress bar of tqdm: steps done, steps in all."""
@@ -185,17 +185,22 @@ class _Reading:
         numbers = np.arange(len(ends)) if at is None else at
         search, sisters = self.marks.search, self.sisters
         last = len(ends) - 1
+        maybe = sisters.maybe(data, begins, ends)
         places = zip(begins.tolist(), ends.tolist(), numbers.tolist(), strict=True)
         for i, (begin, end, number) in enumerate(places):
             torn = cut and i == last and end == len(data)
             if search(data, begin, end):
                 columns, told = self._line(data[begin:end], first + number, torn=torn)
                 if columns and not torn and not told:
-                    sisters.read(columns, first + number, data[begin:end], _below(data, end))
-            else:
+                    sisters.read(columns, first + number, data, begin, end)
+            elif maybe[i]:
                 columns, told = (), False
+            else:
+                continue
             if not columns and not told and end > begin:
-                self._unlike(sisters.unread(first + number, data[begin:end], _below(data, end)))
+                found = sisters.unread(first + number, data, begin, end)
+                if found:
+                    self._unlike(found)
 
     def _unlike(self, lines: list[tuple[int, str]]) -> None:
         """Count lines that look like logged steps, but are none."""
@@ -233,9 +238,11 @@ class _Reading:
             self.ends.append(number)
         self._configure(text, number)
         rows = self.parser.parse(text, torn=torn)
-        columns = tuple(name for row in rows for name in row)
+        columns: tuple[str, ...] = ()
         if rows:
-            columns = (f"{KIND}{rows[0][KIND]:.0f}", *columns)
+            columns = (_KINDS[int(rows[0][KIND])], *rows[0])
+            for row in rows[1:]:
+                columns += tuple(row)
         for row in rows:
             row[LINE] = float(number)
             if self.bar is not None:
@@ -292,9 +299,3 @@ class _Reading:
             notes=self.notes,
             missing=list(self.sisters.missing()),
         )
-
-
-def _below(data: bytes, end: int) -> bytes:
-    """Return the line below one that ends at a place, as far as it stands in a chunk."""
-    stop = data.find(b"\n", end + 1, end + _BELOW)
-    return data[end + 1 : stop if stop >= 0 else end + _BELOW]

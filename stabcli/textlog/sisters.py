@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from stabcli.assembly import WALL
 
 _NUMBER = re.compile(
@@ -35,8 +37,12 @@ _LONGEST = 1 << 12
 """Bytes of a line that is looked at."""
 _ENDS = 2
 """Letters that a line begins or ends with by which it is worth a look."""
-_NEAR_ENDS = 32
-"""Characters in which these are looked for."""
+_NEAR_END = 32
+"""Bytes before the end of a line in which the last are looked for."""
+_SHORT = 12
+"""Bytes of a line that may be the begin of one that was broken in two."""
+_LETTER = re.compile(r"[A-Za-z]")
+_LINE_END = re.compile(b"$")
 
 
 @dataclass(slots=True)
@@ -55,64 +61,99 @@ class Sisters:
     _read: dict[tuple[str, ...], _Alike] = field(default_factory=dict)
     _longest: int = 0
     """Bytes of the longest line that is kept."""
+    _shortest: int = _LONGEST
+    _over: int = 0
+    """Bytes above which a line may be two."""
     _waiting: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     """Lines of which nothing was read."""
     _long: dict[int, bytes] = field(default_factory=dict)
     """Lines of which one row was read and that are longer than others, by their numbers."""
     _looked: int = 0
+    _begins: re.Pattern[bytes] | None = None
+    """How a line begins that is worth a look; None as long as none was read."""
+    _ends: re.Pattern[bytes] = _LINE_END
+    """How one ends."""
+    _first: np.ndarray = field(default_factory=lambda: np.zeros(256, bool))
+    """Bytes that one begins with."""
+    _last: np.ndarray = field(default_factory=lambda: np.zeros(256, bool))
+    """Bytes that one ends with."""
 
-    def read(self, columns: tuple[str, ...], number: int, line: bytes, below: bytes) -> None:
+    def read(
+        self, columns: tuple[str, ...], number: int, data: bytes, begin: int, end: int
+    ) -> None:
         """Take in what was read of a line.
 
         Args:
             columns: Its kind, and the columns that it gave.
             number: Its number.
-            line: As it stands in the log.
-            below: The line below it, or as much of it as is known.
+            data: Lines of the log, of which it is one.
+            begin: Where it begins.
+            end: Where it ends.
         """
-        one = len(set(columns)) == len(columns)
-        if one and self._longest < len(line) <= _LONGEST and len(self._long) < _WAITING:
-            self._long[number] = line
         alike = self._read.get(columns)
+        if alike is not None and alike.count >= _KEPT and end - begin <= self._over:
+            alike.count += 1
+            return
+        line = data[begin:end]
+        one = len(set(columns)) == len(columns)
+        if one and self._over < len(line) <= _LONGEST and len(self._long) < _WAITING:
+            self._long[number] = line
         if alike is None:
             if len(self._read) >= _KINDS:
                 return
             alike = self._read[columns] = _Alike()
         alike.count += 1
         if len(alike.kept) < _KEPT and len(line) <= _LONGEST:
-            alike.kept.append((number, _text(line), _text(below)))
+            alike.kept.append((number, _text(line), _text(_below(data, end))))
             self._longest = max(self._longest, len(line))
+            self._shortest = min(self._shortest, len(line))
+            self._over = self._longest + self._shortest // 2
+            texts = [text for a in self._read.values() for _, text, _ in a.kept]
+            for table, byte in ((self._first, line[:1]), (self._last, line[-1:])):
+                table[[*(b"0123456789" if byte.isdigit() else byte)]] = True
+            self._begins = _either(map(_head, texts), rb"[^A-Za-z]*(?:%s)")
+            self._ends = _either(map(_tail, texts), rb"(?:%s)[^A-Za-z]*$")
 
     def count(self, columns: tuple[str, ...], lines: int) -> None:
         """Take in that lines like one that was read gave the same columns."""
         if columns in self._read:
             self._read[columns].count += lines
 
-    def unread(self, number: int, line: bytes, below: bytes) -> list[tuple[int, str]]:
+    def maybe(self, data: bytes, begins: np.ndarray, ends: np.ndarray) -> list[bool]:
+        """Say of lines, by their first and last bytes alone, whether they may be like read ones."""
+        if self._begins is None:
+            return [True] * len(begins)
+        array = np.frombuffer(data, np.uint8)
+        first = self._first[array[np.minimum(begins, len(array) - 1)]]
+        found: list[bool] = (first | self._last[array[np.maximum(ends - 1, 0)]]).tolist()
+        return found
+
+    def unread(self, number: int, data: bytes, begin: int, end: int) -> list[tuple[int, str]]:
         """Take in a line of which nothing was read; return those found to be like read ones."""
-        if len(line) > _LONGEST or self._looked >= _LOOKED:
+        if self._looked >= _LOOKED or end - begin > 2 * (self._longest or _LONGEST) + _PUT_IN:
             return []
-        self._waiting.append((number, line, below))
+        if self._begins is not None and not (
+            end - begin < _SHORT
+            or self._begins.match(data, begin, end)
+            or self._ends.search(data, max(begin, end - _NEAR_END), end)
+        ):
+            return []
+        self._waiting.append((number, data[begin:end], _below(data, end)))
         return self.damaged() if len(self._waiting) >= _WAITING else []
 
     def damaged(self) -> list[tuple[int, str]]:
         """Return number and text of the lines that wait and are like those that were read."""
-        texts = [text for a in self._read.values() if a.count > 1 for _, text, _ in a.kept]
-        shapes = set(map(_shape, texts))
-        heads, tails = set(map(_head, texts)), set(map(_tail, texts))
-        looked: list[tuple[int, str, str]] = []
-        for number, line, under in self._waiting:
-            text, below = _text(line), _text(under)
-            if _head(text) in heads or _tail(text) in tails or _tail(below) in tails:
-                looked.append((number, text, below))
+        kept = (a.kept for a in self._read.values() if a.count > 1)
+        shapes = {_shape(text) for lines in kept for _, text, _ in lines}
+        waiting = [(n, _text(line), _text(below)) for n, line, below in self._waiting]
         found = [
             (number, text)
-            for number, text, below in looked
+            for number, text, below in waiting
             if (one := _shape(text)) in shapes or _is_two(one, shapes) or _like(text, below, shapes)
         ]
         long = {n: _text(line) for n, line in self._long.items()}
         found += [(n, text) for n, text in long.items() if _is_two(_shape(text), shapes)]
-        self._looked += len(looked)
+        self._looked += len(self._waiting)
         self._waiting.clear()
         self._long.clear()
         return sorted(found)
@@ -143,11 +184,24 @@ def _text(line: bytes) -> str:
 
 
 def _head(text: str) -> str:
-    return "".join(filter(str.isalpha, text[:_NEAR_ENDS]))[:_ENDS]
+    """Return the first letters of a line."""
+    return "".join(_LETTER.findall(text)[:_ENDS])
 
 
 def _tail(text: str) -> str:
-    return "".join(filter(str.isalpha, text[-_NEAR_ENDS:]))[-_ENDS:]
+    """Return the last letters of a line."""
+    return "".join(_LETTER.findall(text)[-_ENDS:])
+
+
+def _either(words: Iterable[str], where: bytes) -> re.Pattern[bytes]:
+    """Return what finds one of some words where ``%s`` stands."""
+    return re.compile(where % b"|".join(sorted({re.escape(word.encode()) for word in words})))
+
+
+def _below(data: bytes, end: int) -> bytes:
+    """Return the line below one that ends at a place, as far as it stands in a chunk."""
+    stop = data.find(b"\n", end + 1, end + _LONGEST)
+    return data[end + 1 : stop if stop >= 0 else end + _LONGEST]
 
 
 def _shape(text: str) -> str:

@@ -104,7 +104,8 @@ def test_a_folder_of_projects_is_read_each_once(tmp_path):
     (tmp_path / "other.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 2.0}\n')
     assert claimed(tmp_path) == []
     runs, unread = read_runs([str(tmp_path)])
-    assert [r.name for r in runs] == ["run", "other.jsonl", "run", "run"]
+    assert [r.name for r in runs] == ["run", "other.jsonl", "run"]
+    assert any("exact copies" in note for note in runs[-1].notes), "database and its parquet file"
     parts = ("bad_batch_configs.parquet", "p_configs.parquet", "p_system.parquet")
     assert [str(line) for line in unread] == [
         f"{tmp_path}: an empty folder, left out: media",

@@ -116,8 +116,8 @@ def test_a_folder_of_parts_is_one_run(tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_is_not_one(tmp_path: Path) -> None:
     """Histories whose steps overlap are runs of their own."""
-    for name in ("a", "b"):
-        pl.DataFrame(_history(30)).write_parquet(tmp_path / f"{name}.parquet")
+    for name, rows in (("a", 30), ("b", 29)):
+        pl.DataFrame(_history(rows)).write_parquet(tmp_path / f"{name}.parquet")
     runs, _ = read_runs([str(tmp_path)])
 
     assert [r.name for r in runs] == ["a.parquet", "b.parquet"]
