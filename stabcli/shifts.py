@@ -32,6 +32,12 @@ STRAIGHT = 0.5
 """Share of a slide by which no block on either side may miss its line: else it is a staircase."""
 SURE = 0.7
 """Share of a shift of trimeans that the medians must show, so that a short spike is none."""
+DIP_PART = 10
+"""A dip is at most one such part of the rows before its end."""
+DIP_BEGINS = 8
+"""Rows within which a dip begins."""
+DIP_LEVEL = 16
+"""Rows that tell the level before a dip, and as many that tell whether it was steady."""
 _CHUNK = 1 << 14
 
 
@@ -162,6 +168,30 @@ def slides(x: np.ndarray, at: np.ndarray, *, rows: int, least: float) -> list[Sh
         if not any(s.first <= last and first <= s.last for s in found):
             found.append(Shift(first=first, last=last, before=before, after=after, score=-sureness))
     return sorted(found, key=lambda s: s.first)
+
+
+def after_a_dip(x: np.ndarray, first: int, low: float, top: float) -> bool:
+    """Say whether a climb only brings back the level from which the loss had fallen in a moment.
+
+    Masked or repeated data, and a mask that is wrong, make a loss that is too good for a while:
+    what comes after it is no fault, unless it goes on to rise beyond where it was.
+
+    Args:
+        x: The series.
+        first: Index at which it climbs.
+        low: Its level before that.
+        top: How far it climbs above that.
+    """
+    start = max(0, first - first // DIP_PART - DIP_BEGINS)
+    high = np.flatnonzero(centred(x[start:first], DIP_BEGINS) > low + top / 2)
+    begun = start + int(high[-1]) + 1 if len(high) else 0
+    if begun < 2 * DIP_LEVEL or first - begun < DIP_BEGINS:
+        return False
+    before, earlier = x[begun - DIP_LEVEL : begun], x[begun - 2 * DIP_LEVEL : begun - DIP_LEVEL]
+    level = float(np.median(before[: DIP_LEVEL - DIP_BEGINS // 2]))
+    fall = level - float(np.median(x[begun : begun + DIP_BEGINS]))
+    steady = abs(float(np.median(earlier)) - level) < fall / 4
+    return steady and fall >= 0.7 * (level - low) and low + top <= level + fall / 4
 
 
 def _error(

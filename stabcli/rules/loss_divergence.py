@@ -13,7 +13,7 @@ from stabcli.levels import SIGMA_PER_MAD, centred
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches, warmup_end
-from stabcli.shifts import Shift, slides
+from stabcli.shifts import Shift, after_a_dip, slides
 
 SETTLES = 20
 """Rows about a logged change of batch size, GPUs or learning rate in which a new level begins."""
@@ -27,10 +27,6 @@ SURER = 1.4
 """Times the standard errors by which a climb must exceed the lowest level to count at once."""
 MOST_BLOCKS = 100
 """Blocks of a run among which a slide is looked for."""
-DIP = 10
-"""A dip is at most one such part of the rows before its end."""
-SHORT = 8
-"""Rows within which a dip begins."""
 RISING = 3.0
 """Standard errors by which rows must lie above the lowest level to be the foot of a slope."""
 BLOCKS = 256
@@ -119,7 +115,7 @@ def loss_divergence(
             if after and top < CHANGE_RISE * abs(low):
                 severity = "notice"
             tags: tuple[str, ...] = ()
-            if _was_a_dip(x, first, low, top):
+            if after_a_dip(x, first, low, top):
                 severity, tags = "notice", ("after-a-dip",)
             begun = float(np.median(x[first : first + MINIMUM]))
             slow = begun < low + error_rise * abs(low) / 2
@@ -162,24 +158,6 @@ def _ended(x: np.ndarray, first: int, last: int, middle: float) -> int:
         return last
     half = max(abs(middle - float(np.min(x[first : last + 1]))), 1e-300)
     return first + int(np.argmax(np.cumsum(np.clip(x[first : last + 1] - middle, -half, half))))
-
-
-def _was_a_dip(x: np.ndarray, first: int, low: float, top: float) -> bool:
-    """Say whether a climb only brings back the level from which the loss had fallen in a moment.
-
-    Masked or repeated data, and a mask that is wrong, make a loss that is too good for a while:
-    what comes after it is no divergence, unless it goes on to rise beyond where it was.
-    """
-    start = max(0, first - first // DIP - SHORT)
-    high = np.flatnonzero(centred(x[start:first], SHORT) > low + top / 2)
-    begun = start + int(high[-1]) + 1 if len(high) else 0
-    if begun < 2 * MINIMUM or first - begun < SHORT:
-        return False
-    before, earlier = x[begun - MINIMUM : begun], x[begun - 2 * MINIMUM : begun - MINIMUM]
-    level = float(np.median(before[: MINIMUM - SHORT // 2]))
-    fall = level - float(np.median(x[begun : begun + SHORT]))
-    steady = abs(float(np.median(earlier)) - level) < fall / 4
-    return steady and fall >= 0.7 * (level - low) and low + top <= level + fall / 4
 
 
 def _slides(x: np.ndarray, steps: np.ndarray, whole: int, least: float) -> list[Shift]:

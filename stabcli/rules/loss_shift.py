@@ -11,7 +11,7 @@ from stabcli.beginnings import negligible
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, planned_changes, signals, warmup_end
-from stabcli.shifts import Shift, rises
+from stabcli.shifts import Shift, after_a_dip, rises
 
 POSITIVE = 0.9
 """Share of losses above 0 without which their logarithm says nothing."""
@@ -29,7 +29,8 @@ def loss_shift(
     before, and of how much such levels wander in this run. A warning, from the row at which the
     loss stepped up to the last at which it was not yet half-way back. Warm-up is left out, and a
     change of batch size, number of GPUs or a leap of the learning rate begins anew. A level below
-    5 % of the loss that the log began with is no shift.
+    5 % of the loss that the log began with is no shift, and one that only brings back the level from
+    before a short dip is a notice.
 
     ## Why it matters
     A step of 5 to 15 % hides in the noise of single rows, so that no spike rule sees it, and it
@@ -75,6 +76,7 @@ def loss_shift(
             ):
                 if floor > 0 and shift.after < np.log(floor):
                     continue
+                back = after_a_dip(x, shift.first, shift.before, shift.after - shift.before)
                 yield finding(
                     run,
                     metric="loss",
@@ -82,10 +84,11 @@ def loss_shift(
                         int(signal.rows[start + shift.first]),
                         int(signal.rows[start + shift.last]),
                     ),
-                    severity="warning",
+                    severity="notice" if back else "warning",
                     value=float(np.exp(shift.after)),
                     expected=float(np.exp(shift.before)),
                     score=shift.score,
+                    tags=("after-a-dip",) if back else (),
                 )
     if not looked:
         raise CannotLook(f"fewer than {2 * rows} positive losses after warm-up in every attempt")

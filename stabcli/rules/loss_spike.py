@@ -12,6 +12,7 @@ from stabcli.rarity import EXTREME, Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
+from stabcli.shifts import after_a_dip
 
 FLOOR = 0.005
 """Least spread of a loss in log units: half a percent."""
@@ -82,7 +83,8 @@ def loss_spike(
     other row of the run, or 20 standard deviations. A row 1.4 times the level that the noise does
     not bring is a warning, whatever the 64 rows before it say. So is one 1.25 times the level that
     stands 30 standard deviations out of a run of very even batches, whatever other rows do. A
-    leap that ends below 5 % of the loss that the log began with is a notice.
+    leap that ends below 5 % of the loss that the log began with is a notice, and so is one that
+    only brings back the level from before a short dip.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -144,6 +146,7 @@ def loss_spike(
             ratio = np.nan_to_num(signal.values / level, nan=1.0)
         bumps = Bumps(scores.z >= notice, scores.z >= notice * RAISED, ratio, short=short)
         rarity = Rarity(signal.values, floor=FLOOR)
+        log = np.log(np.maximum(signal.values, 1e-300))
         with np.errstate(invalid="ignore"):
             high = (rarity.sigmas >= ALONE * notice) & (rarity.above >= ALONE_RISE)
         high &= ratio >= 1 + short_rise  # above what came before, too: no first row of a fall
@@ -181,6 +184,10 @@ def loss_spike(
                     severity, tags = "notice", ("uneven-batches",)
             if signal.values[peak] < floor:
                 severity, tags = "notice", ("near-zero",)
+            if severity != "notice" and level[first] > 0:
+                low, top = float(np.log(level[first])), float(np.log(ratio[peak]))
+                if after_a_dip(log, first, low, top):
+                    severity, tags = "notice", ("after-a-dip",)
             if any(0 <= first - c < AFTER_CHANGE for c in changes):
                 tags = (*tags, "after-change")
                 severity = "notice" if ratio[peak] < CHANGE_RATIO else severity

@@ -90,3 +90,17 @@ def test_a_norm_that_climbs_slowly_drifts(seed):
     (drift,) = [i for i in incidents if i.rule == "grad-norm-drift"]
     assert abs(drift.first - AT) <= 200
     assert "gradual-onset" in drift.tags
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("width", [20, 40, 100])
+def test_the_end_of_a_dip_is_no_rise(width, seed):
+    """Masked or repeated data make a loss that is too good for a while; then it is as before."""
+    loss, norm = falling(seed, 0.03)
+    loss[AT : AT + width] *= 0.7
+
+    incidents, _ = told(loss, norm)
+
+    assert {f.rule for i in incidents for f in i.findings if f.severity != "notice"} <= {
+        "loss-drop"
+    }
