@@ -102,6 +102,7 @@ FAULTS = (
     Fault("single row", "x2", "loss", spike(2.0), ending="fast-recovery", target=0.95),
     Fault("single row", "x3", "loss", spike(3.0), ending="fast-recovery", target=0.99),
     Fault("spike of 10 rows", "x1.3", "loss", spike(1.3, 10), room=40, ending="fast-recovery"),
+    Fault("pulse of 50 rows", "x1.3", "loss", spike(1.3, 50), room=250, ending="fast-recovery"),
     Fault("decaying spike", "x1.6, 30 rows", "loss", decaying(1.6, 30), room=200),
     Fault("level shift", "+5 %", "loss", level(1.05), room=64, within=64),
     Fault("level shift", "+10 %", "loss", level(1.10), room=64, within=64),

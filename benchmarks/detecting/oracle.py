@@ -81,7 +81,14 @@ def fitted(log):
     return (sigma, df, 0.0) if df < 50 else (sigma, None, rho)
 
 
-SHAPED = ("single row", "spike of 10 rows", "decaying spike", "level shift", "slow drift")
+SHAPED = (
+    "single row",
+    "spike of 10 rows",
+    "pulse of 50 rows",
+    "decaying spike",
+    "level shift",
+    "slow drift",
+)
 
 
 def above(z):
