@@ -176,7 +176,8 @@ class _Reading:
 
         Writers that have no NaN (orjson, JavaScript) put null. It is one for certain where the
         name stood in every row with a number in all rows before, and the rows with the null hold
-        nothing that other rows do not: a row of its own for an evaluation is null on purpose.
+        nothing that other rows do not: a row of its own for an evaluation is null on purpose. A
+        loss that was NaN leaves no finite gradient norm.
         """
         named = [c for c in frame.columns if c == name or c.endswith(f"/{name}")]
         if not named and resolve([name]):  # kept, so that it can be told that it holds nothing
@@ -186,12 +187,24 @@ class _Reading:
         column = named[0]
         before = int(frame[LINE].search_sorted(line))
         told = f"{column!r} is null in {times:,} rows, first in line {line:,}, having been a number"
+        if _norms_are_well(frame, column):
+            self.notes.append(f"{told}: no NaN, for the gradient norm beside it is finite")
+            return frame
         if frame[column].null_count() == times and _always(frame, column, before):
             self.notes.append(f"{told} in all rows before: read as NaN, which such loggers lack")
             return frame.with_columns(pl.col(column).cast(pl.Float64).fill_null(float("nan")))
         if frame[column].slice(0, before).count() >= _FIRM:
             self.notes.append(f"{told} in the rows before: some loggers write NaN as null")
         return frame
+
+
+def _norms_are_well(frame: pl.DataFrame, column: str) -> bool:
+    """Say whether a loss is null only in rows whose gradient norm, which it makes, is finite."""
+    norm = resolve(frame.columns).get("grad_norm")
+    if "loss" not in resolve([column]) or norm is None or not frame[norm].dtype.is_numeric():
+        return False
+    beside = frame[norm].filter(frame[column].is_null()).cast(pl.Float64)
+    return bool(beside.is_finite().fill_null(value=False).all())
 
 
 def _always(frame: pl.DataFrame, column: str, before: int) -> bool:

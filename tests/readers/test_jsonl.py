@@ -61,6 +61,18 @@ def test_null_where_a_number_always_was_is_a_nan(tmp_path: Path) -> None:
     assert reading.table["val"].is_nan().sum() == 0
 
 
+@pytest.mark.parametrize(("norm", "broken"), [(0.5, False), (None, True), (float("nan"), True)])
+def test_null_beside_a_finite_gradient_norm_is_no_nan(tmp_path: Path, norm, broken) -> None:
+    """The norm of what a NaN sends back is NaN: such a loss was only not logged."""
+    rows = [{"step": i, "loss": 2.0, "grad_norm": 0.5} for i in range(100)]
+    for row in rows[70:80]:
+        row.update(loss=None, grad_norm=norm)
+    reading = _reading(_write(tmp_path, [json.dumps(row) for row in rows]))
+
+    assert (reading.table["loss"].is_nan().sum() or 0) == (10 if broken else 0)
+    assert any("no NaN" in note for note in reading.notes) != broken
+
+
 def test_null_in_a_row_of_an_evaluation_is_no_nan(tmp_path: Path) -> None:
     """A loop that writes all names in every row has no loss where it evaluates."""
     rows = []
