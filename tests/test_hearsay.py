@@ -93,17 +93,17 @@ PREFIXES = [
         ("gpu-fault", f"RuntimeError: {ECC}"),
         ("gpu-fault", f"torch.AcceleratorError: {ECC}"),
         ("gpu-fault", f"2026-11-29 12:00:01,123 - trainer - ERROR - {ECC}"),
-        ("gpu-fault", f"[E1129 12:11:02.1 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0 Rank 3]"
-         f" Process group watchdog thread terminated with exception: {ECC}"),
+        ("gpu-fault", (f"[E1129 12:11:02.1 ProcessGroupNCCL.cpp:1785] [PG ID 0 PG GUID 0 Rank 3]"
+         f" Process group watchdog thread terminated with exception: {ECC}")),
         ("gpu-fault", f"  what():  {ECC}"),
         ("gpu-fault", "GPU 3: Uncorrectable ECC errors: 2"),
         ("communication", f"[E1129 12:11:02.1 ProcessGroupNCCL.cpp:616] [Rank 3] {TIMEOUT}"),
-        ("communication", "torch.distributed.DistBackendError: NCCL error in: "
-         "../torch/csrc/ProcessGroupNCCL.cpp:1970, unhandled system error"),
-        ("communication", f"RuntimeError: NCCL communicator was aborted on rank 3. Original reason"
-         f" for failure was: [Rank 3] {TIMEOUT}"),
-        ("communication", "[E ProcessGroupNCCL.cpp:828] Some NCCL operations have failed or timed"
-         " out. Due to the asynchronous nature of CUDA kernels"),
+        ("communication", ("torch.distributed.DistBackendError: NCCL error in: "
+         "../torch/csrc/ProcessGroupNCCL.cpp:1970, unhandled system error")),
+        ("communication", (f"RuntimeError: NCCL communicator was aborted on rank 3. Original reason"
+         f" for failure was: [Rank 3] {TIMEOUT}")),
+        ("communication", ("[E ProcessGroupNCCL.cpp:828] Some NCCL operations have failed or timed"
+         " out. Due to the asynchronous nature of CUDA kernels")),
         ("communication", "Failed, NCCL error common.cu:958 'unhandled cuda error'"),
     ],
 )  # fmt: skip

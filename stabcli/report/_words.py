@@ -105,6 +105,9 @@ TAGS = {
     "resume": "just after a restart",
     "unplaced": "the text does not say after which step",
     "died": "nothing was logged after it",
+    "restarted": "its attempt ended there, and another was started",
+    "went-on": "the attempt went on after it",
+    "ends-at-same-step": "several attempts ended at its last step",
     "gradual-onset": "it had been drifting before",
     "recurs-at-same-step": "it came again at the same step after a restart",
 }
