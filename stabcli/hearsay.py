@@ -28,7 +28,7 @@ _PREFIX = re.compile(
     | [\w.]+\ (?=[-|]\ (?:ERROR|CRITICAL|FATAL|WARNING)\b)                # logger - ERROR -
     | [\w.-]+\ kernel: | kernel: | [\w-]+:(?=\ error) | root | NVRM: | NCCL\ WARN\b | GPU\ has\b
     | \w+(?:\.\w+)+:?                                 # a logger or an exception, by its module
-    | An?\b | an?\b | Some\b | Watchdog\ caught\b | (?:what|call)\b\S*
+    | An?\b | an?\b | Some\b | Detected\b | Watchdog\ caught\b | what\(\):
     | (?:Process\ group\ |NCCL\ )watchdog\ thread\ terminated\ with\ exception:
     | terminate\ called\ after\ throwing\ an\ instance\ of\ '[^']*'
     | Original\ reason\ for\ failure\ was: | Fail(?:ed|ure)[,:]+ | First\ rerun:

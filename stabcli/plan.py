@@ -311,6 +311,12 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
         return (_go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
     if family == "hardware":
         return (_drain(view, incident),)
+    if family == "process":
+        text = (
+            "Mend what the line names, then go on from the newest checkpoint at or before step"
+            f" {incident.last:,} with the same data."
+        )
+        return (_go_on("mend-and-go-on", text, "the process ended, no figure went wrong"),)
     if family == "restarts":
         text = "Nothing to roll back: save checkpoints more often if restarts like this come again."
         return (_go_on("checkpoint-more-often", text, "steps were trained twice"),)
