@@ -63,7 +63,7 @@ class Damages:
         redone = slice(int(start + np.searchsorted(self._discarded[start:stop], 1)), int(stop))
         if incident.family == "restarts":
             return _damage(slice(0, 0), slice(0, 0), redone) if _size(redone) else None
-        if incident.family in ("speed", "schedule", "hardware"):
+        if incident.family in ("speed", "schedule", "hardware", "process"):
             return None
         metrics = {f.metric for f in incident.findings}
         if incident.family == "numerics" and not metrics & TRAINED:

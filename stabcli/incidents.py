@@ -32,8 +32,13 @@ _FAMILIES = {
     "schedule": ("learning_rate",),
     "restarts": ("step",),
     "hardware": ("gpu-fault", "communication", "wrong-result", "straggler"),
+    "process": ("out-of-memory", "host-out-of-memory", "exception", "ended-from-outside"),
 }  # fmt: skip
 _FAMILY = {metric: family for family, metrics in _FAMILIES.items() for metric in metrics}
+
+
+NO_ENDING = ("restarts", "schedule", "hardware", "process")
+"""Families of which no series says how an incident ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +196,7 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     findings.sort(key=lambda f: (f.first, -SEVERITIES.index(f.severity), f.rule))
     incident = Incident(findings=tuple(findings), ending="unresolved", recovered=None)
     tags = {t for f in incident.telling for t in f.tags}
-    if STATISTIC in tags or incident.family in ("restarts", "schedule", "hardware"):
+    if STATISTIC in tags or incident.family in NO_ENDING:
         return replace(incident, tags=tuple(sorted(tags)))
     numeric = incident.family == "numerics"
     end = judge.ending(incident.telling, incident.shown, numeric=numeric)

@@ -266,6 +266,33 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     return (replace(plan, roll_back_to=step, known_checkpoint=known, redo=redo),)
 
 
+def _drain(view: Rollback, incident: Incident) -> Plan:
+    """Make the plan for a device, a link or a network that failed, and hurt no figure."""
+    node = "the device or node that the line names out of service"
+    later = [a for a in view.run.attempts if a.attempt > incident.attempt]
+    past = next((a for a in later if a.last_step > incident.last), None)
+    again = [
+        i
+        for i in view.incidents
+        if i.attempt > incident.attempt and i.family == "hardware" and i.severity != "notice"
+    ]
+    if past is not None and again:
+        text = f"Take {node}: such a fault came again at step {again[0].first:,} after a restart."
+        return _go_on("drain-the-node", text, "a restart alone did not mend it")
+    if past is not None:
+        text = (
+            f"Nothing more to do for the run: attempt {past.attempt} began at step"
+            f" {past.first_step:,}, went on to step {past.last_step:,} and did not meet it again."
+            f" If it is not done yet, take {node} before the next run."
+        )
+        return _go_on("restarted", text, f"attempt {past.attempt} went past step {incident.last:,}")
+    text = (
+        f"Take {node}, then go on from the newest checkpoint at or before step"
+        f" {incident.first:,} with the same data."
+    )
+    return _go_on("drain-the-node", text, "the log tells of hardware, no figure went wrong")
+
+
 def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     """Make the plan for an incident that is not about losses and gradients."""
     family = incident.family
@@ -283,11 +310,13 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
         )
         return (_go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
     if family == "hardware":
+        return (_drain(view, incident),)
+    if family == "process":
         text = (
-            f"Take the device or node that the line names out of service, then go on from the newest"
-            f" checkpoint at or before step {incident.first:,} with the same data."
+            "Mend what the line names, then go on from the newest checkpoint at or before step"
+            f" {incident.last:,} with the same data."
         )
-        return (_go_on("drain-the-node", text, "the log tells of hardware, no figure went wrong"),)
+        return (_go_on("mend-and-go-on", text, "the process ended, no figure went wrong"),)
     if family == "restarts":
         text = "Nothing to roll back: save checkpoints more often if restarts like this come again."
         return (_go_on("checkpoint-more-often", text, "steps were trained twice"),)

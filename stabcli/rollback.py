@@ -66,7 +66,7 @@ class Rollback:
             i
             for i in incidents
             if STATISTIC not in i.tags
-            and i.family not in ("speed", "schedule", "restarts", "hardware")
+            and i.family not in ("speed", "schedule", "restarts", "hardware", "process")
             and SEVERITIES.index(i.severity) >= SEVERITIES.index("warning")
         ]
         ends = {a: self.end(a) for a in {i.attempt for i in grave}}

@@ -252,6 +252,18 @@ class Run:
         known = self.facts.get(name)
         return float(known.value) if known and isinstance(known.value, (int, float)) else None
 
+    @property
+    def finished(self) -> bool | None:
+        """Whether the newest row is the last that was planned; None where no end is known.
+
+        The last step that was planned need not be logged: not where only each tenth is, nor where
+        steps are counted from 0.
+        """
+        planned = self.fact("total_steps")
+        if planned is None or not self.attempts:
+            return None
+        return self.attempts[-1].last_step + (self.log_interval or 1) >= planned
+
     def word(self, metric: str) -> str:
         """Return the name the log gives ``metric``."""
         return self.columns.get(metric, metric)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from stabcli.hearsay import FAR, Telling, telling
+
 KINDS = {
     "gpu-fault": rb"NVRM: Xid|\bXid \(PCI|uncorrectable ECC|Uncorrectable ECC|fallen off the bus"
     rb"|CUDA error: |CUDA failure|cudaError[A-Z]\w+|CUBLAS_STATUS_[A-Z_]+|cuDNN error"
@@ -37,6 +39,7 @@ SEARCHED = 1 << 23
 KEPT = 20
 """Lines that are kept of a file."""
 _SHOWN = 160
+"""Characters of a line that are kept; more where what failed speaks late in it."""
 _CODE = re.compile(
     rb"\s*(?:raise|except|if|elif|assert|return|print|logger|logging|import|from|#|def|for|while)\b"
     rb"|\s*[\"'#]|.*\bprint\(f?[\"']"
@@ -82,6 +85,8 @@ LAGS = 0.75
 """Share of the speed of the fastest below which a GPU is a straggler.
 
 Source: the threshold of NVIDIA's resiliency extension, straggler/reporting.py."""
+_FORMED = ("exception", "straggler", "wrong-result")
+"""Kinds whose lines nobody else would write."""
 _REPORT = 1 << 13
 """Bytes before a warning of stragglers in which its scores stand."""
 
@@ -134,6 +139,8 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
             continue
         line = number
         kind = next(k for k, p in _OF_KIND.items() if p.search(text))
+        if kind not in _FORMED and _telling(kind, text) == "hearsay":
+            continue
         if kind == "straggler" and not _lags(text, data[max(0, begin - _REPORT) : begin]):
             continue
         if kind == "exception":
@@ -151,7 +158,9 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
         if alike in seen:
             continue
         seen.add(alike)
-        yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:_SHOWN])
+        words = _OF_KIND[kind].search(text[:FAR])
+        shown = max(_SHOWN, words.end() + _SHOWN // 2 if words else 0)
+        yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:shown])
 
 
 def _lags(text: bytes, before: bytes) -> bool:
@@ -171,6 +180,21 @@ def _lags(text: bytes, before: bytes) -> bool:
 Gravity = Literal["fatal", "fault", "unclear"]
 
 
+def reported(kind: str, text: str) -> bool:
+    """Say whether a line is the report of what failed, and not words of another about it."""
+    return kind in _FORMED or _telling(kind, text.encode()) == "report"
+
+
+def _telling(kind: str, text: bytes) -> Telling:
+    found = _OF_KIND[kind].search(text)
+    if found is None:  # a line that was cut for a screen
+        return "doubtful"
+    before = text[: found.start()].decode("utf-8", "replace")
+    words = found[0].decode("utf-8", "replace")
+    after = text[found.end() :].decode("utf-8", "replace")
+    return telling(before + words + after, len(before), len(before) + len(words))
+
+
 def gravity(kind: str, text: str) -> Gravity | None:
     """Say how surely a line tells of hardware or of the network; None where it tells of neither.
 
@@ -180,8 +204,14 @@ def gravity(kind: str, text: str) -> Gravity | None:
 
     Returns:
         ``fatal``: the device is of no more use; ``fault``: it failed, or the network did;
-        ``unclear``: a device or the program, nobody can tell by the line.
+        ``unclear``: a device or the program, nobody can tell by the line, nor in a sentence that
+        speaks of a failure in words of its own.
     """
+    how = _gravity(kind, text)
+    return "unclear" if how in ("fatal", "fault") and not reported(kind, text) else how
+
+
+def _gravity(kind: str, text: str) -> Gravity | None:
     if "out of memory" in text.lower():
         return None
     if kind == "gpu-fault":

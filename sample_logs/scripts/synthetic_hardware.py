@@ -2,11 +2,11 @@
 # requires-python = ">=3.11"
 # dependencies = ["numpy"]
 # ///
-"""Write a synthetic console log of a run whose hardware fails, twice.
+"""Write synthetic console logs: of a run whose hardware fails, twice, and of one that ends early.
 
 GPU 3 is a straggler from step 200 on, and the whole run slow with it, until step 259. After step
 340 GPU 5 falls off the bus, collectives time out, and the run goes on from step 301 on another
-node. Usage: python synthetic_hardware.py [--out FOLDER]
+node. Another run ends after step 250 of 400, out of memory. Usage: python synthetic_hardware.py [--out FOLDER]
 """
 
 import argparse
@@ -31,6 +31,24 @@ END = """\
 [rank5]:[E ProcessGroupNCCL.cpp:616] [Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88213, OpType=ALLREDUCE, NumelIn=8388608, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.
 [rank5]:[E ProcessGroupNCCL.cpp:630] Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on corrupted/incomplete data.
 """
+
+MEMORY = """\
+[rank2]: Traceback (most recent call last):
+[rank2]:   File "train.py", line 88, in <module>
+[rank2]:     loss.backward()
+[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 2 has a total capacity of 79.15 GiB of which 1.12 GiB is free.
+[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88213, OpType=ALLREDUCE, NumelIn=8388608, Timeout(ms)=600000) ran for 600021 milliseconds before timing out.
+"""
+
+
+def short_log():
+    """The lines of a run that ends early."""
+    r = np.random.default_rng(32)
+    yield START.format(node=1)
+    for s in range(1, 251):
+        loss = 1.9 + 8.5 * (s + 20.0) ** -0.42 + r.normal(0, 0.03)
+        yield f"step {s}/400, loss={loss:.4f}, lr={3e-4 * min(1, s / 30):.3e}\n"
+    yield MEMORY
 
 
 def log():
@@ -59,3 +77,4 @@ if __name__ == "__main__":
     arguments.add_argument("--out", type=Path, default=HERE)
     folder = arguments.parse_args().out
     (folder / "synthetic_hardware.log").write_text("".join(log()), encoding="utf-8")
+    (folder / "synthetic_out_of_memory.log").write_text("".join(short_log()), encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
-from stabcli.incidents import Incident
+from stabcli.incidents import NO_ENDING, Incident
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
@@ -83,7 +83,7 @@ def measured(run: Run, f: Finding) -> str:
 
 def ending(incident: Incident) -> str:
     """Say how an incident ended; empty where the question makes no sense."""
-    if STATISTIC in incident.tags or incident.family in ("restarts", "schedule", "hardware"):
+    if STATISTIC in incident.tags or incident.family in NO_ENDING:
         return ""
     took = ""
     if incident.recovered is not None:
@@ -105,6 +105,10 @@ TAGS = {
     "resume": "just after a restart",
     "unplaced": "the text does not say after which step",
     "died": "nothing was logged after it",
+    "unfinished": "more steps were planned",
+    "restarted": "its attempt ended there, and another was started",
+    "went-on": "the attempt went on after it",
+    "ends-at-same-step": "several attempts ended at its last step",
     "gradual-onset": "it had been drifting before",
     "recurs-at-same-step": "it came again at the same step after a restart",
 }

@@ -14,6 +14,11 @@ from stabcli.troubles import Gravity, gravity
 
 ROOTS = ("out-of-memory", "host-out-of-memory", "ended-from-outside", "exception")
 """Kinds of lines after which collectives of the other processes fail too."""
+WENT_ON = 100
+"""Rows after a line which show that the device did not fail there for good.
+
+A program prints its rows with a delay, but what it keeps back (8 KiB) holds fewer.
+"""
 
 
 @rule(presets=("default",), since="0.1.0", judges=False)
@@ -25,9 +30,12 @@ def hardware_fault(run: Run, *, near: int = 0) -> Iterator[Finding]:
     timed out, on a result that did not come again when Megatron-LM computed it once more, and on
     GPUs slower than three quarters of the fastest. An error where the device is of no more use
     (Xid 48, 64, 79, 95, 119, 120 and 140, ECC errors, a persistent wrong result) or where the
-    attempt logged nothing after it; else a warning. It stands at the row that was logged last
+    attempt logged nothing after it; else a warning, as where 100 rows or more of the attempt
+    follow an Xid or ECC error: the device was still of use. It stands at the row that was logged last
     before the line; lines after the same row are one finding. An Xid that programs cause as well
-    (13, 31, 43, 45 and others), or an illegal memory access, is a notice.
+    (13, 31, 43, 45 and others), or an illegal memory access, is a notice, and so is a line in
+    which the words do not stand where kernel, NCCL or an exception put them. What denies, quotes,
+    or only prepares for a fault is none.
 
     ## Why it matters
     What failed once fails again, and every restart on the same node costs the steps since the
@@ -120,10 +128,10 @@ def _row(run: Run, told: Trouble) -> int | None:
     return int(at[-1]) if len(at) else None
 
 
-def _severity(how: Gravity, *, died: bool) -> Severity:
+def _severity(how: Gravity, *, died: bool, went_on: bool = False) -> Severity:
     if how == "unclear":
         return "notice"
-    return "error" if how == "fatal" or died else "warning"
+    return "error" if died or (how == "fatal" and not went_on) else "warning"
 
 
 def _found(run: Run, placed: Sequence[Placed]) -> Finding:
@@ -133,9 +141,15 @@ def _found(run: Run, placed: Sequence[Placed]) -> Finding:
     )
     attempts = run.frame["attempt"].to_numpy()
     ends = int(np.flatnonzero(attempts == attempts[row])[-1])
-    planned = run.fact("total_steps")
-    over = planned is not None and int(run.frame["step"][row]) >= planned
-    died = placed[-1][0] == ends and not over
+    last = ends == run.frame.height - 1
+    died = placed[-1][0] == ends and not (last and run.finished)
+    # A GPU that computes wrong lets the run go on all the same.
+    went_on = told.kind != "wrong-result" and _healthy(run, placed[-1][0] + 1, ends) >= WENT_ON
+    tags: tuple[str, ...] = ()
+    if died and how != "unclear":
+        tags = ("died",) if last else ("restarted",)
+    elif how == "fatal" and went_on:
+        tags = ("went-on",)
     return _cited(
         run,
         told,
@@ -144,11 +158,20 @@ def _found(run: Run, placed: Sequence[Placed]) -> Finding:
             metric=told.kind,
             rows=(placed[0][0], placed[-1][0]),
             peak=row,
-            severity=_severity(how, died=died),
+            severity=_severity(how, died=died, went_on=went_on),
             value=len(placed),
-            tags=("died",) if died and how != "unclear" else (),
+            tags=tags,
         ),
     )
+
+
+def _healthy(run: Run, first: int, last: int) -> int:
+    """Count the rows from one on, to the last or to where the loss is no longer finite."""
+    rows = slice(first, last + 1)
+    if not run.has("loss"):
+        return last + 1 - first
+    bad = np.flatnonzero(run.logged("loss")[rows] & ~np.isfinite(run.array("loss")[rows]))
+    return int(bad[0]) if len(bad) else last + 1 - first
 
 
 def _unplaced(run: Run, told: Trouble, how: Gravity) -> Finding:

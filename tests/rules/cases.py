@@ -235,6 +235,12 @@ CASES: dict[str, Case] = {
         base=policy,
     ),
     "expert-imbalance": Case(change=put("expert_load_ratio", 600, N, lambda x: 5 * x), first=600),
+    "fatal-end": Case(
+        change=nothing,
+        told=(said("out-of-memory", N, "torch.OutOfMemoryError: CUDA out of memory."),),
+        first=N,
+        last=N,
+    ),
     "frozen-values": Case(change=put("loss", 600, 640, lambda x: x[0]), first=600, last=640),
     "goodput": Case(change=put("step_seconds", 600, 640, lambda x: 3 * x), first=1, notice=True),
     "grad-norm-drift": Case(

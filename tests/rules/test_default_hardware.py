@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from stabcli.diagnosis import diagnose
@@ -29,7 +30,8 @@ def test_a_text_without_such_lines_is_silent_and_no_text_is_not_looked_at():
 @pytest.mark.parametrize(
     ("line", "severity", "tags"),
     [
-        (said("gpu-fault", 500, XID.format(79)), "error", ()),
+        (said("gpu-fault", 500, XID.format(79)), "warning", ("went-on",)),
+        (said("gpu-fault", 901, XID.format(79)), "error", ()),
         (said("gpu-fault", 500, XID.format(63)), "warning", ()),
         (said("gpu-fault", 500, XID.format(13)), "notice", ()),
         (said("gpu-fault", 1000, XID.format(63)), "error", ("died",)),
@@ -80,6 +82,70 @@ def test_a_run_that_had_reached_its_end_did_not_die():
     assert found.severity == "warning"
 
 
+@pytest.mark.parametrize("counted_from", [0, 1])
+@pytest.mark.parametrize("every", [1, 10])
+def test_the_end_of_a_run_is_told_however_steps_are_counted(counted_from, every):
+    """The last of 1,000 steps is 999 where they begin with 0, and may not be logged at all."""
+    columns = healthy(1000 // every)
+    columns["step"] = counted_from + every * np.arange(1000 // every)
+    last = int(columns["step"][-1])
+    line = said("communication", last, TIMEOUT)
+    for planned, severity in ((1000, "warning"), (1500, "error")):
+        (found,) = findings(told(line, columns=columns, facts={"total_steps": planned}), RULE)
+        assert found.severity == severity
+
+
+def test_a_device_is_of_no_use_where_what_follows_is_not_finite():
+    """Rows go on after it, but they are no proof that the device still computes."""
+    columns = healthy(1000)
+    columns["loss"][570:] = float("nan")
+    (found,) = findings(told(said("gpu-fault", 500, XID.format(79)), columns=columns), RULE)
+    assert found.severity == "error"
+    columns["loss"][570:] = 2.0
+    (found,) = findings(told(said("gpu-fault", 500, XID.format(79)), columns=columns), RULE)
+    assert found.severity == "warning"
+
+
+def restarted(*lines, last=1500):
+    """A run that ended after step 900 and went on from step 801, and whose text says this."""
+    columns = healthy(900 + last - 800)
+    columns["step"] = np.concatenate([np.arange(1, 901), np.arange(801, last + 1)])
+    return told(*lines, columns=columns)
+
+
+def test_what_a_restart_healed_needs_nothing_more():
+    """Nothing is said to be the end of the log where 700 rows follow."""
+    run = restarted(said("gpu-fault", 900, XID.format(79)))
+    held = one(run, RULE)
+    assert (held.severity, held.tags) == ("error", ("restarted",))
+    d = diagnose(run)
+    (plan,) = d.plans[d.incidents.index(held)]
+    assert (plan.name, plan.roll_back_to) == ("restarted", None)
+    assert plan.text.startswith(
+        "Nothing more to do for the run: attempt 1 began at step 801, went on to step 1,500"
+    )
+
+
+def test_a_fault_that_came_again_after_the_restart_is_not_healed():
+    """The first is no place to go on from; from before the second the run goes on."""
+    run = restarted(
+        said("gpu-fault", 900, XID.format(79)),
+        said("gpu-fault", 1500, XID.format(79), attempt=1, line=99),
+    )
+    d = diagnose(run)
+    plans = [p[0] for i, p in zip(d.incidents, d.plans, strict=True) if i.family == "hardware"]
+    assert [p.name for p in plans] == ["drain-the-node"] * 2
+    assert "came again at step 1,500" in plans[0].text
+    assert "at or before step 1,500" in plans[1].text
+
+
+def test_a_restart_that_did_not_come_as_far_has_not_healed_it():
+    run = restarted(said("gpu-fault", 900, XID.format(79)), last=850)
+    d = diagnose(run)
+    (plan,) = next(p for i, p in zip(d.incidents, d.plans, strict=True) if i.family == "hardware")
+    assert (plan.name, "at or before step 900" in plan.text) == ("drain-the-node", True)
+
+
 def test_lines_after_one_row_are_one_finding_of_which_the_gravest_is_shown():
     """A watchdog, then the kernel: one event."""
     lines = [
@@ -89,7 +155,7 @@ def test_lines_after_one_row_are_one_finding_of_which_the_gravest_is_shown():
     ]
     found = findings(told(*lines), RULE)
     assert [(f.first, f.severity, f.line, f.value) for f in found] == [
-        (500, "error", 9, 2),
+        (500, "warning", 9, 2),
         (700, "warning", 30, 1),
     ]
 
@@ -138,7 +204,7 @@ def test_it_leads_the_incident_that_follows_and_is_its_cause():
 
 def test_alone_it_is_an_incident_of_its_own():
     """Nothing else went wrong: no ending is claimed, no steps are called lost."""
-    run = told(said("gpu-fault", 500, XID.format(79)))
+    run = told(said("gpu-fault", 950, XID.format(79)))
     held = one(run, RULE)
     d = diagnose(run)
     at = d.incidents.index(held)

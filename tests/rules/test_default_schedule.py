@@ -301,3 +301,43 @@ def test_many_skipped_steps_are_a_warning():
     assert [f.severity for f in findings(make_run(skipped_steps=many), "loss-scale-collapse")] == [
         "warning"
     ]
+
+
+def ends_at(*ends, back=501, facts=None):
+    """A run whose attempts end at these steps; each but the first begins at ``back``."""
+    steps = np.concatenate([np.arange(1 if i == 0 else back, e + 1) for i, e in enumerate(ends)])
+    columns = healthy(len(steps))
+    columns["step"] = steps
+    return make_run(**columns, facts=facts or {})
+
+
+@pytest.mark.parametrize(
+    ("ends", "facts", "warned"),
+    [
+        ((600, 600, 600, 600, 600, 1500), {}, [4]),
+        ((600, 600, 600), {}, [1]),
+        ((600, 600, 600), {"total_steps": 1500}, [1]),
+        ((600, 600, 1500), {}, []),
+        ((600, 640, 610, 1500), {}, []),
+        ((600, 600, 600), {"total_steps": 600}, []),
+        ((600, 600, 600, 900, 900, 900), {}, [2, 4]),
+    ],
+)
+def test_attempts_that_end_at_the_same_step_are_a_loop(ends, facts, warned):
+    """What stops a run at one step stops it again; twice may be chance, the last step is none."""
+    found = findings(ends_at(*ends, facts=facts), "discarded-steps")
+    assert len(found) == len(ends) - 1
+    assert [f.attempt for f in found if f.severity == "warning"] == warned
+    assert [f.attempt for f in found if "ends-at-same-step" in f.tags] == warned
+    assert {f.severity for f in found} <= {"notice", "warning"}
+
+
+def test_runs_one_after_the_other_in_one_file_are_no_loop_unless_more_was_planned():
+    """Three runs of 600 steps, or three attempts that never came to a checkpoint."""
+    for facts, severities in (
+        ({}, ["notice", "notice"]),
+        ({"total_steps": 600}, ["notice", "notice"]),
+        ({"total_steps": 1500}, ["notice", "warning"]),
+    ):
+        found = findings(ends_at(600, 600, 600, back=1, facts=facts), "discarded-steps")
+        assert [f.severity for f in found] == severities
