@@ -234,6 +234,9 @@ def _in_all(run: Run, work: np.ndarray, seconds: np.ndarray) -> Level | None:
 def _mfu(d: Diagnosis, base: Diagnosis, margin: float) -> Criterion:
     name = "baseline mfu"
     ours, theirs = d.cost.efficiency, base.cost.efficiency
+    for fit, whose in ((ours, "an MFU"), (theirs, "an MFU of the baseline")):
+        if fit.doubt:
+            return Criterion(name=name, status="unknown", text=f"{whose}: {fit.doubt}")
     pairs = ((ours.mfu, theirs.mfu, "computed"), (ours.logged, theirs.logged, "as logged"))
     both = next(((a, b, how) for a, b, how in pairs if a is not None and b is not None), None)
     if both is None:

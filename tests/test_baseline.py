@@ -179,6 +179,20 @@ def test_mfu(mine, status):
     assert compared(ours, theirs)["mfu"].status == status
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_mfu_that_cannot_be_right_is_compared_with_nothing(wrong):
+    """Neither as this run's figure nor as the bar."""
+    facts = [{"gpus": 8, "gpu": "H100", "parameters": 7e7, "tokens_per_step": 1e6} for _ in "ab"]
+    facts[wrong]["parameters"] = 7e9
+    runs = []
+    for own in facts:
+        runs.append(make_run(**healthy(400), step_seconds=np.full(400, 1.0), facts=own))
+    found = compared(*runs)["mfu"]
+
+    assert found.status == "unknown"
+    assert "cannot be right" in found.text
+
+
 def test_what_only_the_baseline_tells_is_unknown():
     """A metric that is no longer logged is not passed; one that never was is skipped."""
     ours, theirs = healthy(1000), {**healthy(1000), "mfu": np.full(1000, 0.4)}

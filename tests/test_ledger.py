@@ -69,6 +69,29 @@ def test_logged_mfu_that_cannot_be_right_is_said_to_be_so():
     assert said(price(make_run(run), ()), "130.0 %", "cannot be right")
 
 
+def test_computed_mfu_that_cannot_be_right_is_no_figure():
+    """1M tokens a second on 8 GPUs with 7B parameters: what it was made of is named instead."""
+    flags = {"gpus": 8, "gpu": "H100", "parameters": "7B", "tokens_per_step": 1_000_000,
+             "target_mfu": 0.5}  # fmt: skip
+    report = price(make_run(steady(1, 200), flags=flags), ())
+
+    assert report.efficiency.mfu is None
+    assert report.efficiency.shortfall_gpu_hours is None
+    (doubt,) = said(report, "530.6 % cannot be right")
+    for part in ("8 GPUs (--gpus)", "7B parameters (--parameters)", "the peak (H100", "tokens"):
+        assert part in doubt
+    assert said(report, "MFU shortfall: unknown: the MFU cannot be right")
+
+
+@pytest.mark.parametrize(("rows", "words"), [(1, "1 row without a"), (2, "2 rows without a")])
+def test_one_row_is_not_called_rows(rows, words):
+    """A single row without a time is one row that gets the usual pace."""
+    times = [None if 100 <= i < 100 + rows else 1.0 for i in range(200)]
+    run = {"step": range(1, 201), "loss": np.linspace(3, 2, 200), "step_seconds": times}
+
+    assert said(price(make_run(run), ()), words)
+
+
 def test_throughput_times_gpus_where_there_is_no_clock():
     """Tokens / (tokens/s) is time."""
     run = {"step": np.arange(1, 101), "loss": np.linspace(3, 2, 100),
