@@ -30,6 +30,7 @@ from stabcli.settings import suggestion
 from stabcli.sources import Source
 from stabcli.spellings import as_number
 from stabcli.stepping import moving_steps, steps_of_epochs, whole_steps
+from stabcli.units import plural
 
 LINE: Final = "@line"
 """Reserved column of a reading: line or record number in the source, from 1 (Int64)."""
@@ -109,7 +110,7 @@ def assemble(reading: Reading, source: Source, reader: str, options: Options) ->
     without = frame["step"].null_count()
     if without:
         frame = frame.filter(pl.col("step").is_not_null())
-        notes.append(f"{without:,} rows without a step were left out")
+        notes.append(f"{plural(without, 'row')} without a step left out")
     if not [c for c in frame.columns if not c.startswith("@") and c not in _NOT_MEASURED]:
         raise LogError(
             f"{source.shown}: nothing but steps in it:"

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from stabcli.run import Attempt
+from stabcli.units import does, plural
 
 PART = "@part"
 """Column of a reading that rises where the reader knows that the run was started anew."""
@@ -58,7 +59,7 @@ def number_attempts(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     attempt = np.zeros(frame.height, np.int32)
     attempt[starts] = 1
     if disordered:
-        notes.append(f"{disordered:,} values were logged out of order and put in order")
+        notes.append(f"put in order: {plural(disordered, 'value')} that came out of order")
     return frame.with_columns(pl.Series("attempt", np.cumsum(attempt, dtype=np.int32)))
 
 
@@ -128,7 +129,7 @@ def one_row_a_step(
     )
     if conflicting:
         notes.append(
-            f"{conflicting:,} rows repeat a step with other values:"
+            f"{plural(conflicting, 'row')} {does(conflicting, 'repeat')} a step with other values:"
             " the last value was taken, a non-finite one before any other"
         )
     if again:

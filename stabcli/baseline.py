@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from stabcli.clocks import LONE_ROWS, SMOOTH, STANDSTILL
 from stabcli.criteria import Criterion, Status, share
 from stabcli.damage import TRAINED
 from stabcli.diagnosis import Diagnosis
@@ -16,6 +17,7 @@ from stabcli.errors import SettingError
 from stabcli.ledger import Ledger, ledger
 from stabcli.progress import tokens_reached
 from stabcli.run import Run
+from stabcli.series import stretches
 from stabcli.settings import suggestion
 from stabcli.tails import FEWEST, Kept, Level, gone, kept, level, tail
 from stabcli.units import count, number, percent
@@ -162,7 +164,7 @@ def _throughput(ours: _Side, theirs: _Side, margin: float) -> Criterion:
     noise = ERRORS * math.hypot(a.error, b.error)
     least = b.value * (1 - margin) - noise
     said = (
-        f"{number(a.value)} {unit} against {number(b.value)}; at least {number(least)} wanted:"
+        f"{number(a.value)} {unit} against {number(b.value)}, standstills left out; at least {number(least)} wanted:"
         f" margin {percent(margin)}, noise {number(noise, 2)}"
     )
     gpus = [side.run.fact("gpus") for side in (ours, theirs)]
@@ -172,39 +174,69 @@ def _throughput(ours: _Side, theirs: _Side, margin: float) -> Criterion:
 
 
 def _speeds(side: _Side) -> dict[str, Level]:
-    """Return the usual speed of a run in every unit that its log tells, the best unit first."""
+    """Return the speed of a run in every unit that its log tells, the best unit first."""
     run, book = side.run, side.book
-    stays = ~run.frame["discarded"].to_numpy()
-    steps = run.frame["step"].to_numpy()
-    logged: dict[str, np.ndarray] = {}
+    work = book.steps.astype(float) if book.tokens is None else book.tokens
+    done: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     if book.seconds is not None:
-        timed = np.where(stays & (book.seconds > 0), book.seconds, np.nan)
         if book.tokens is not None:
-            logged["tokens/s"] = book.tokens / timed
-        logged["steps/s"] = book.steps / timed
-    for metric, unit in (
-        ("tokens_per_second", "tokens/s"),
-        ("tokens_per_second_per_gpu", "tokens/s per GPU"),
-    ):
-        if run.has(metric):
-            logged[unit] = np.where(stays, run.array(metric), np.nan)
+            done["tokens/s"] = book.tokens, book.seconds
+        done["steps/s"] = book.steps.astype(float), book.seconds
     gpus = run.fact("gpus")
-    if gpus and "tokens/s" in logged:
-        logged.setdefault("tokens/s per GPU", logged["tokens/s"] / gpus)
-    units = [u for u in ("tokens/s per GPU", "tokens/s", "steps/s") if u in logged]
-    return {u: _typical(steps, logged[u]) for u in units if np.isfinite(logged[u]).any()}
+    if run.has("tokens_per_second_per_gpu"):
+        done["tokens/s per GPU"] = _paced(work, run.array("tokens_per_second_per_gpu"))
+    if run.has("tokens_per_second"):
+        done["tokens/s"] = _paced(work, run.array("tokens_per_second"))
+    if gpus and "tokens/s" in done:
+        tokens, seconds = done["tokens/s"]
+        done.setdefault("tokens/s per GPU", (tokens, seconds * gpus))
+    units = [u for u in ("tokens/s per GPU", "tokens/s", "steps/s") if u in done]
+    found = {u: _in_all(run, *done[u]) for u in units}
+    return {u: speed for u, speed in found.items() if speed is not None}
 
 
-def _typical(steps: np.ndarray, values: np.ndarray) -> Level:
-    """Return the median of a series over the whole run."""
-    good = np.isfinite(values)
-    series = Kept(rows=np.flatnonzero(good), steps=steps[good], values=values[good])
-    return level(series, slice(None))
+def _paced(work: np.ndarray, rate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return an amount of work, and the time that it took at a rate."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return work, np.where(rate > 0, work / rate, np.nan)
+
+
+def _in_all(run: Run, work: np.ndarray, seconds: np.ndarray) -> Level | None:
+    """Return all work over all time, of rows that no restart took back; None where none is timed.
+
+    Rows that stand still are left out, which a pause or a checkpoint makes as well, and so are the
+    slow first ones of an attempt, which compile: those are no speed of the training.
+    """
+    stays = ~run.frame["discarded"].to_numpy()
+    good = np.flatnonzero(stays & np.isfinite(seconds) & (seconds >= 0) & (work > 0))
+    work, seconds = work[good], seconds[good]
+    if not seconds.sum() > 0:
+        return None
+    pace = seconds / work
+    middle = float(np.median(pace)) or float(pace.mean())  # a coarse clock may make most of them 0
+    tick = 1.0 if (seconds == np.round(seconds)).all() else 0.0
+    begins = np.diff(run.frame["attempt"].to_numpy()[good], prepend=-1) != 0
+    stay = np.ones(len(good), bool)
+    slow = (pace >= STANDSTILL * middle) & (seconds - middle * work > tick)
+    for first, last in stretches(slow):
+        early = begins[max(0, first - 1) : first + 1].any()  # no clock times the very first row
+        if last - first < (SMOOTH if early else LONE_ROWS):
+            stay[first : last + 1] = False
+    work, seconds, pace, rows = work[stay], seconds[stay], pace[stay], good[stay]
+    if not seconds.sum() > 0:
+        return None
+    speed = float(work.sum() / seconds.sum())
+    series = Kept(rows=rows, steps=run.frame["step"].to_numpy()[rows], values=pace)
+    shown = level(series, slice(None))
+    return replace(shown, value=speed, error=shown.error * speed**2)  # of the inverse
 
 
 def _mfu(d: Diagnosis, base: Diagnosis, margin: float) -> Criterion:
     name = "baseline mfu"
     ours, theirs = d.cost.efficiency, base.cost.efficiency
+    for fit, whose in ((ours, "an MFU"), (theirs, "an MFU of the baseline")):
+        if fit.doubt:
+            return Criterion(name=name, status="unknown", text=f"{whose}: {fit.doubt}")
     pairs = ((ours.mfu, theirs.mfu, "computed"), (ours.logged, theirs.logged, "as logged"))
     both = next(((a, b, how) for a, b, how in pairs if a is not None and b is not None), None)
     if both is None:

@@ -15,7 +15,7 @@ import numpy as np
 from stabcli.levels import trailing
 from stabcli.run import Run
 from stabcli.series import spread, stretches
-from stabcli.units import Seconds, duration
+from stabcli.units import Seconds, does, duration, plural
 
 FEWEST = 5
 """Timed rows without which there is no usual pace to compare with."""
@@ -280,9 +280,11 @@ def _gap(
 
 def _say(notes: list[str], *, back: int, filled: int, starts: int) -> None:
     if back:
-        notes.append(f"the clock goes back {back} times: those rows get the usual pace")
+        notes.append(f"the clock goes back {plural(back, 'time')}: such rows get the usual pace")
     if filled - back > 0:
-        notes.append(f"{filled - back:,} rows without a usable time get the usual pace")
+        rows = filled - back
+        get = does(rows, "get")
+        notes.append(f"{plural(rows, 'row')} without a usable time {get} the usual pace")
     if starts:
         what = "row of each attempt gets" if starts > 1 else "row gets"
         notes.append(f"the first {what} the usual pace, for no clock shows when it began")

@@ -17,7 +17,7 @@ from stabcli.efficiency import Efficiency, efficiency
 from stabcli.incidents import Incident
 from stabcli.ledger import HOUR, Ledger, contradictions, ledger
 from stabcli.run import Run
-from stabcli.units import GpuHours, Tokens
+from stabcli.units import GpuHours, Tokens, steps
 
 WasteClass = Literal[
     "poisoned",
@@ -296,7 +296,7 @@ def _notes(run: Run, classes: dict[WasteClass, Cost]) -> list[str]:
         where = ", ".join(f"{h.first:,} and {h.last:,}" for h in holes[:HOLES_SHOWN])
         more = f" and {len(holes) - HOLES_SHOWN:,} other places" if holes[HOLES_SHOWN:] else ""
         notes.append(
-            f"{sum(h.steps for h in holes):,} steps between {where}{more} are in no row: unseen,"
+            f"in no row: {steps(sum(h.steps for h in holes))} between {where}{more}: unseen,"
             " neither productive nor wasted; give the log that holds them as well"
         )
     if "stall" in classes:

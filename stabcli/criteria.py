@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.efficiency import IMPOSSIBLE, flops_of_token, peak_tflops
+from stabcli.efficiency import flops_of_token, peak_tflops
 from stabcli.errors import SettingError
 from stabcli.ledger import steps_of_rows
 from stabcli.metrics import METRICS
 from stabcli.rules import rules
 from stabcli.settings import suggestion
 from stabcli.tails import gone, kept, tail
-from stabcli.units import gpu_hours, number, percent, quantity
+from stabcli.units import gpu_hours, number, percent, quantity, steps
 
 Status = Literal["pass", "fail", "unknown", "skipped"]
 """``unknown``: it cannot be told, so nobody may call it passed. ``skipped``: nothing to compare."""
@@ -185,14 +185,11 @@ def _wasted_share(d: Diagnosis, name: str, most: float) -> Criterion:
 def _mfu(d: Diagnosis, name: str, least: float) -> Criterion:
     fit = d.cost.efficiency
     value, where = (fit.mfu, "computed") if fit.mfu is not None else (fit.logged, "as logged")
+    if fit.doubt:
+        return Criterion(name=name, status="unknown", text=f"an MFU of {fit.doubt}", limit=least)
     if value is None:
         why = "; ".join(_missing_for_mfu(d))
         return Criterion(name=name, status="unknown", text=f"MFU is unknown: {why}", limit=least)
-    if value > IMPOSSIBLE:
-        why = f"an MFU of {percent(value)} cannot be right: check --gpus, --gpu, --params and the"
-        return Criterion(
-            name=name, status="unknown", text=f"{why} tokens per step", value=value, limit=least
-        )
     said = f"MFU {percent(value)} ({where}), at least {percent(least)} wanted"
     status: Status = "pass" if value >= least else "fail"
     return Criterion(name=name, status=status, text=said, value=value, limit=least)
@@ -232,7 +229,7 @@ def _final_loss(d: Diagnosis, name: str, most: float) -> Criterion:
 
 def _discarded(d: Diagnosis, name: str, most: float) -> Criterion:
     gone = int(steps_of_rows(d.run)[d.run.frame["discarded"].to_numpy()].sum())
-    said = f"{gone:,} steps done and thrown away by going back, at most {number(most)} allowed"
+    said = f"{steps(gone)} done and thrown away by going back, at most {number(most)} allowed"
     return _judged(name, float(gone), most, said)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
 """Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
 GRAVE: Final[tuple[Severity, ...]] = ("error", "critical")
 """Severities that spoil rows."""
+AT_ONCE: Final = frozenset({"frozen-values", "grad-norm-vanishing"})
+"""Rules whose first step already taught nothing, so that it is itself lost."""
 BACK_ROWS = 5
 """Rows whose median must be back at the level before."""
 _BLOCK = 1 << 12
@@ -71,16 +73,19 @@ class Damages:
         end = incident.recovered
         if end is None:
             end = self._level_seen_again(incident)
-        last = len(steps) if end is None else int(np.searchsorted(steps, end, side="right"))
-        first = int(np.searchsorted(steps, onset(incident), side="right"))
+        begun = onset(incident)
+        idle = any(f.rule in AT_ONCE and f.first == begun for f in incident.findings)
+        side: Literal["left", "right"] = "left" if idle else "right"
+        last = len(steps) if end is None else int(np.searchsorted(steps, end, side=side))
+        first = int(np.searchsorted(steps, begun, side=side))
         broken = [
             f.first for f in incident.findings if f.metric in TRAINED and not np.isfinite(f.value)
         ]
         poisoned = slice(0, 0)
         if broken and incident.recovered is None:
-            begun = int(np.searchsorted(steps, min(broken)))
-            poisoned = slice(int(start) + begun, int(start) + max(begun, last))
-            first = min(first, begun)
+            broke = int(np.searchsorted(steps, min(broken)))
+            poisoned = slice(int(start) + broke, int(start) + max(broke, last))
+            first = min(first, broke)
         rows = slice(int(start) + first, int(start) + max(first, last))
         rolled_back = incident.ending == "rolled-back"
         return _damage(rows, poisoned, redone if rolled_back else slice(0, 0))
@@ -131,7 +136,8 @@ def onset(incident: Incident) -> Step:
 
     That is where the loss left its level: while only the gradient norm rose, the model still
     learnt. The steps lost are those after it, so that a spike seen at step a and a stop at step
-    b make b - a lost steps, however often the run was logged.
+    b make b - a lost steps, however often the run was logged. Where the step itself taught
+    nothing (``AT_ONCE``, and what is not finite), it is lost as well.
     """
     grave = [f for f in incident.findings if f.severity in GRAVE] or list(incident.findings)
     told = [f for f in grave if f.metric in TRAINED and f.metric != "grad_norm"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from stabcli.hardware import CONVENTIONS, Convention, Flops, flops_per_token, peak
 from stabcli.run import Run
-from stabcli.units import GpuHours, number, percent
+from stabcli.units import GpuHours, count, number, percent, plural
 
 IMPOSSIBLE = 0.85
 """MFU above which the peak, the unit or the FLOPs must be wrong."""
@@ -21,7 +21,7 @@ class Efficiency:
     """How well the GPUs were used. What cannot be known is None."""
 
     mfu: float | None = None
-    """MFU of the whole run as computed here, a fraction."""
+    """MFU of the whole run as computed here, a fraction; None where that cannot be right."""
     logged: float | None = None
     """Median of the MFU that the log states, a fraction."""
     target: float | None = None
@@ -30,6 +30,8 @@ class Efficiency:
     """GPU-hours that the target would have saved; beside the waste classes, not in them."""
     source: str = ""
     """How ``mfu`` was computed."""
+    doubt: str = ""
+    """Which computed MFU cannot be right, and what of it may be wrong; empty where none is."""
     notes: tuple[str, ...] = ()
     """What was assumed, and what contradicts."""
 
@@ -101,24 +103,25 @@ def efficiency(
                 notes.append(
                     f"MFU: {convention(run)} convention without the terms that need layers, width or vocabulary"
                 )
+    doubt = ""
     if computed is not None and computed > IMPOSSIBLE:
-        notes.append(
-            f"MFU: {percent(computed)} cannot be right: check --gpus, --gpu, --params and the"
-            " tokens per step"
-        )
+        doubt = f"{percent(computed)} cannot be right: check {_inputs(run, where)}"
+        notes.append(f"MFU: {doubt}")
+        computed, source = None, ""
     if computed is not None and logged is not None and abs(logged / computed - 1) > DISAGREE:
         notes.append(
             f"MFU: the log says {percent(logged)}, computed here are {percent(computed)}:"
             " another peak, another convention, or waiting that the log leaves out"
         )
     target = run.fact("target_mfu")
-    best = computed if computed is not None else logged
+    best = computed if doubt or computed is not None else logged
     short = None
     if target and best and gpu_seconds is not None:
         short = max(0.0, float(gpu_seconds.sum()) / 3600 * (1 - best / target))
     elif target:
+        unknown = "the MFU cannot be right" if doubt else where if flops else "add --params N"
         notes.append(
-            f"MFU shortfall: unknown: {where if flops else 'add --params N'}"
+            f"MFU shortfall: unknown: {unknown}"
             if best is None
             else "MFU shortfall: unknown for want of GPU-hours"
         )
@@ -128,8 +131,21 @@ def efficiency(
         target=target,
         shortfall_gpu_hours=short,
         source=source,
+        doubt=doubt,
         notes=tuple(notes),
     )
+
+
+def _inputs(run: Run, peak_source: str) -> str:
+    """Name what a computed MFU was made of, and where each came from."""
+    gpus = run.fact("gpus")
+    named = [
+        "GPUs" if gpus is None else f"{plural(round(gpus), 'GPU')} ({run.facts['gpus'].source})"
+    ]
+    size = "active_parameters" if run.fact("active_parameters") else "parameters"
+    known = run.fact(size) or 0.0
+    named.append(f"{count(known)} parameters ({run.facts[size].source})")
+    return f"{', '.join(named)}, the peak ({peak_source}) and the tokens of a step"
 
 
 def _logged(run: Run, notes: list[str]) -> float | None:

@@ -340,7 +340,7 @@ def given_fact(name: str, value: Any, source: str) -> tuple[str, Fact]:
 _TAKES: Mapping[Kind, str] = {
     "count": "a whole number from 1, such as 512, 7e9 or 4M",
     "whole": "a whole number such as 2000, or 0",
-    "number": "a number",
+    "number": "a number from 0 on",
     "text": "a word",
     "flag": "yes, no or a word",
     "steps": "steps such as 1000,2000",

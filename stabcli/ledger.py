@@ -7,19 +7,23 @@ is filled in from the run's usual pace only where that is said among the assumpt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from stabcli.clocks import Clock, read_clock
+from stabcli.clocks import FEWEST, Clock, read_clock
 from stabcli.efficiency import flops_of_token, peak_tflops
 from stabcli.run import Run
 from stabcli.units import Seconds, number
 
 HOUR: Seconds = 3600.0
 TRILLION = 1e12
+AROUND = 101
+"""Rows whose usual tokens a step holds, where those come from tokens/s and a clock."""
+COARSE: Seconds = 20.0
+"""Usual time of a row below which a clock of whole seconds is off by more than 2 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ def _drawn_up(run: Run) -> Ledger:
     gpus, gpus_source = _gpus(run)
     clock = read_clock(run, steps, tokens, gpus, notes)
     if tokens is None:
-        tokens, sources["tokens"] = _tokens_of_time(run, clock)
+        tokens, sources["tokens"] = _tokens_of_time(run, steps, clock)
     if _endless(tokens):
         notes.append(f"{sources['tokens']} adds up to no finite number of tokens: not believed")
         tokens, sources["tokens"] = None, "unknown"
@@ -217,12 +221,45 @@ def _gpus_in_words(count: float) -> str:
     return f"{count:,.0f} GPU" + ("" if count == 1 else "s")
 
 
-def _tokens_of_time(run: Run, clock: Clock | None) -> tuple[np.ndarray | None, str]:
-    """Return tokens as time x tokens/s, where nothing else gives them."""
+def _tokens_of_time(
+    run: Run, steps: np.ndarray, clock: Clock | None
+) -> tuple[np.ndarray | None, str]:
+    """Return tokens as time x tokens/s, where nothing else gives them.
+
+    A step holds what is usual around it, the median of ``AROUND`` rows of its attempt: so a pause
+    that a row waits for holds no tokens, a slow step holds as many as a fast one, and a batch that
+    grows is followed. Whole seconds of short steps have a median that is off by up to half a
+    second; there it is the mean over the rows within a second of the median.
+    """
     rate = _filled(run, "tokens_per_second")
-    if rate is None or clock is None or clock.usual is None:
+    if rate is None or clock is None:
         return None, "unknown"
-    return clock.usual * rate, f"column {run.word('tokens_per_second')} x {clock.source}"
+    told = pl.DataFrame(
+        {
+            "attempt": run.frame["attempt"],
+            "steps": steps,
+            "seconds": clock.seconds,
+            "tokens": rate * clock.seconds,
+        }
+    ).with_columns(middle=_around(pl.col("seconds").rolling_median))
+    whole = (clock.seconds == np.round(clock.seconds)).mean() > 0.9
+    if whole and np.median(clock.seconds) < COARSE:
+        near = (pl.col("seconds") - pl.col("middle")).abs() <= 1.0
+        told = told.with_columns(pl.when(near).then(pl.col("steps", "tokens")))
+        a_step = _around(pl.col("tokens").rolling_mean) / _around(pl.col("steps").rolling_mean)
+    else:
+        known = pl.when(pl.col("steps") > 0)
+        told = told.with_columns(a_step=known.then(pl.col("tokens") / pl.col("steps")))
+        a_step = _around(pl.col("a_step").rolling_median)
+    usual = told.select(a_step.alias("usual"))["usual"].to_numpy()
+    in_all = (clock.usual * rate).sum() / max(1, steps.sum())  # of attempts of too few rows
+    return steps * np.where(
+        np.isfinite(usual), usual, in_all
+    ), f"column {run.word('tokens_per_second')} x {clock.source}"
+
+
+def _around(rolled: Callable[..., pl.Expr]) -> pl.Expr:
+    return rolled(AROUND, center=True, min_samples=FEWEST).over("attempt")
 
 
 def _gpu_seconds(

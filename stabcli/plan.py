@@ -19,7 +19,7 @@ from stabcli.recipes import recipe
 from stabcli.rollback import Rollback, went_bad
 from stabcli.rules import STATISTIC
 from stabcli.run import Run
-from stabcli.units import Step
+from stabcli.units import Step, steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ def _wait(incident: Incident) -> Plan:
         f"Go on: the loss was back at step {incident.recovered:,}. Keep the checkpoints before and"
         f" after, and skip the batches if it has not healed within {PATIENCE} steps next time."
     )
-    return _go_on("wait", text, f"recovered {_after(incident):,} steps after the onset")
+    return _go_on("wait", text, f"recovered {steps(_after(incident))} after the onset")
 
 
 def _after(incident: Incident) -> int:

@@ -174,7 +174,8 @@ def suggestion(name: str, known: Collection[str], *, see: str = "") -> str:
     if within and see:
         more = f" (or {len(within) - NAMED:,} more)" if within[NAMED:] else ""
         return f"did you mean {', '.join(within[:NAMED])}{more}?"
-    if close := get_close_matches(name, known, n=1):
+    close = get_close_matches(name, known, n=1)
+    if close and len(known) > NAMED:
         return f"did you mean {close[0]}?"
     if see and len(known) > NAMED:
         return see

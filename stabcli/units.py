@@ -42,9 +42,19 @@ def count(n: float) -> str:
     return f"{n:.3g}" if n != int(n) else str(int(n))
 
 
+def plural(n: int, noun: str) -> str:
+    """Print a number of things: ``1 rule``, ``3 rules``."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def does(n: int, verb: str) -> str:
+    """Print what a number of things do: ``1 -> 'takes'``, ``3 -> 'take'``."""
+    return verb + ("s" if n == 1 else "")
+
+
 def steps(n: int) -> str:
     """Print a number of steps: ``1 -> '1 step'``, ``5000 -> '5,000 steps'``."""
-    return f"{n:,} step" + ("" if n == 1 else "s")
+    return plural(n, "step")
 
 
 def gpu_hours(x: GpuHours) -> str:

@@ -122,6 +122,43 @@ def test_throughput(factor, status):
     assert compared(ours, healthy(1000, seed=1))["throughput"].status == status
 
 
+@pytest.mark.parametrize("clock", [False, True])
+def test_a_third_of_the_run_at_60_percent_is_less_throughput(clock):
+    """What is compared is all tokens over all time, which a median of rows would not show."""
+    runs = []
+    for seed, slow in ((0, True), (1, False)):
+        run = healthy(1500, seed=seed)
+        took = np.where(slow & (np.arange(1500) >= 1000), 1 / 0.6, 1.0)
+        run["tokens_per_second"] = 1e6 / took * np.random.default_rng(seed).normal(1, 0.01, 1500)
+        if clock:
+            run["elapsed_seconds"] = np.cumsum(took)
+        runs.append(run)
+    found = compared(*runs)["throughput"]
+
+    assert found.status == "fail"
+    assert found.value == pytest.approx(1e6 * 1500 / (1000 + 500 / 0.6), rel=0.01)
+    assert compared(runs[1], runs[1])["throughput"].status == "pass"
+
+
+@pytest.mark.parametrize("clock", ["elapsed_seconds", "step_seconds"])
+def test_a_pause_is_no_less_throughput(clock):
+    """A stall of an hour, evaluations and the first steps, which compile, are left out."""
+    at = np.arange(1000)
+    ours, theirs = healthy(1000), healthy(1000, seed=1)
+    for run, pause in ((ours, True), (theirs, False)):
+        del run["tokens_per_second"]
+        took = np.random.default_rng(0).normal(1, 0.01, 1000)
+        if pause:
+            took += np.where(at == 500, 3600.0, 0) + np.where(at % 100 == 99, 20.0, 0)
+            took += np.where(at < 6, 40.0, 0)
+        run[clock] = np.cumsum(took) if clock == "elapsed_seconds" else took
+    found = compared(ours, theirs)["throughput"]
+
+    assert found.status == "pass"
+    assert found.value == pytest.approx(1.0, rel=0.01)
+    assert "standstills left out" in found.text
+
+
 def test_throughput_is_per_gpu_where_both_say_how_many():
     """Half the GPUs at half the throughput is no loss of speed."""
     ours, theirs = healthy(1000), healthy(1000, seed=1)
@@ -140,6 +177,20 @@ def test_mfu(mine, status):
     theirs = {**healthy(400), "mfu": np.full(400, 0.4)}
 
     assert compared(ours, theirs)["mfu"].status == status
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_mfu_that_cannot_be_right_is_compared_with_nothing(wrong):
+    """Neither as this run's figure nor as the bar."""
+    facts = [{"gpus": 8, "gpu": "H100", "parameters": 7e7, "tokens_per_step": 1e6} for _ in "ab"]
+    facts[wrong]["parameters"] = 7e9
+    runs = []
+    for own in facts:
+        runs.append(make_run(**healthy(400), step_seconds=np.full(400, 1.0), facts=own))
+    found = compared(*runs)["mfu"]
+
+    assert found.status == "unknown"
+    assert "cannot be right" in found.text
 
 
 def test_what_only_the_baseline_tells_is_unknown():

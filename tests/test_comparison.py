@@ -47,6 +47,21 @@ def test_the_lower_loss_is_kept():
     assert any("B is best" in why for why in found.choice.why)
 
 
+def test_the_beginning_of_a_run_is_no_run_to_choose():
+    """An older copy of a log ended at a higher loss only because it is older."""
+    whole = curve()
+    older = compared({"loss": whole[:250]}, {"loss": whole}).choice
+
+    assert older.keep == ("B",)
+    assert older.why == ("the only one",)
+    assert older.unfit == (
+        ("A", "it is the beginning of B: its 250 rows are the first of B, to the last value"),
+    )
+    other = whole[:250].copy()
+    other[100] += 0.001
+    assert not compared({"loss": other}, {"loss": whole}).choice.unfit
+
+
 def test_held_out_data_decides_before_training_loss():
     """A lower training loss with a higher held-out loss is what overfitting looks like."""
     val = np.where(np.arange(400) % 50 == 49, 2.0, np.nan)

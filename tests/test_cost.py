@@ -94,6 +94,20 @@ def test_steps_lost_do_not_depend_on_how_often_was_logged(every):
     assert report.incidents[0].steps == 2000
 
 
+@pytest.mark.parametrize(
+    ("rule", "metric", "value"),
+    [("grad-norm-vanishing", "grad_norm", 0.0), ("frozen-values", "loss", 2.123)],
+)
+def test_step_that_taught_nothing_is_lost_itself(rule, metric, value):
+    """Steps 701 to 1,500 without an update are 800; up to step 900, which is well again, 199."""
+    run = make_run(steady(1, 1500))
+    never = incident(701, 1500, rule=rule, metric=metric, value=value)
+    healed = incident(701, 899, rule=rule, metric=metric, value=value, recovered=900)
+
+    assert price(run, [never]).incidents[0].steps == 800
+    assert price(run, [healed]).incidents[0].steps == 199
+
+
 def test_sample_of_the_synthetic_spike():
     """The sample's spike costs 5,000 steps, 20B tokens and 808 GPU-hours by its own clock."""
     runs, _ = read_runs([SAMPLES / "jsonl" / "synthetic_7b_spike.jsonl"])

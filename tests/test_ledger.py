@@ -69,6 +69,29 @@ def test_logged_mfu_that_cannot_be_right_is_said_to_be_so():
     assert said(price(make_run(run), ()), "130.0 %", "cannot be right")
 
 
+def test_computed_mfu_that_cannot_be_right_is_no_figure():
+    """1M tokens a second on 8 GPUs with 7B parameters: what it was made of is named instead."""
+    flags = {"gpus": 8, "gpu": "H100", "parameters": "7B", "tokens_per_step": 1_000_000,
+             "target_mfu": 0.5}  # fmt: skip
+    report = price(make_run(steady(1, 200), flags=flags), ())
+
+    assert report.efficiency.mfu is None
+    assert report.efficiency.shortfall_gpu_hours is None
+    (doubt,) = said(report, "530.6 % cannot be right")
+    for part in ("8 GPUs (--gpus)", "7B parameters (--parameters)", "the peak (H100", "tokens"):
+        assert part in doubt
+    assert said(report, "MFU shortfall: unknown: the MFU cannot be right")
+
+
+@pytest.mark.parametrize(("rows", "words"), [(1, "1 row without a"), (2, "2 rows without a")])
+def test_one_row_is_not_called_rows(rows, words):
+    """A single row without a time is one row that gets the usual pace."""
+    times = [None if 100 <= i < 100 + rows else 1.0 for i in range(200)]
+    run = {"step": range(1, 201), "loss": np.linspace(3, 2, 200), "step_seconds": times}
+
+    assert said(price(make_run(run), ()), words)
+
+
 def test_throughput_times_gpus_where_there_is_no_clock():
     """Tokens / (tokens/s) is time."""
     run = {"step": np.arange(1, 101), "loss": np.linspace(3, 2, 100),
@@ -179,7 +202,7 @@ def test_counter_that_starts_anew_with_an_attempt():
 # clocks
 
 
-def test_rows_without_a_time_share_the_time_around_them():
+def test_toldwithout_a_time_share_the_time_around_them():
     """A clock logged every tenth row times the rows between."""
     run = steady(1, 101)
     wall = [w if i % 10 == 0 else None for i, w in enumerate(run["wall"].tolist())]
@@ -259,10 +282,70 @@ def test_elapsed_time_holds_the_start():
 
 
 @given(st.integers(1, 50), st.integers(1, 5000))
-def test_rows_stand_for_all_steps_between(every, rows):
+def test_toldstand_for_all_steps_between(every, rows):
     """The steps of the rows add up to the last step, counted from the beginning."""
     step = np.arange(1, min(rows, 200) + 1) * every
     run = make_run({"step": step, "loss": np.full(len(step), 2.0)})
     total = int(steps_of_rows(run).sum())
 
     assert total == (step[-1] if len(step) > 1 else 1)
+
+
+def rated(work, batch, *, pause=0.0, whole=False, seed=0):
+    """Return a run of rows that take ``work`` seconds each, tell tokens/s, and nothing else."""
+    rng = np.random.default_rng(seed)
+    wall = START + np.cumsum((work + pause) * rng.normal(1, 0.005, ROWS))
+    columns = {
+        "step": AT + 1,
+        "loss": np.linspace(3, 2, ROWS),
+        "wall": np.floor(wall) if whole else wall,
+        "tokens_per_sec": batch / work * rng.normal(1, 0.01, ROWS),
+    }
+    return make_run(columns)
+
+
+ROWS = 1500
+AT = np.arange(ROWS)
+BATCH = np.full(ROWS, 1e6)
+SLOWER = np.where(AT < 1000, 1.0, 3.0)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("work", "batch", "pause"),
+    [
+        (np.where(AT < 1000, 1.0, 1 / 0.6), BATCH, 0.0),
+        (SLOWER, BATCH, 0.0),
+        (SLOWER, BATCH, np.where(AT == 1200, 3600.0, 0.0)),
+        (np.full(ROWS, 1.2), BATCH, 0.0),
+        (np.full(ROWS, 0.3), BATCH, 0.0),
+        (np.full(ROWS, 1.0), BATCH, np.where(AT == 700, 3600.0, 0.0)),
+        (np.full(ROWS, 1.0), BATCH, np.where(AT % 10 == 9, 30.0, 0.0)),
+        (np.where(AT < 700, 1.0, 2.0), np.where(AT < 700, 1e6, 2e6), 0.0),
+        (np.full(ROWS, 1.1), np.where(AT < 700, 1e6, 2e6), 0.0),
+    ],
+    ids=["slow", "very slow", "stall in slow", "1.2 s", "0.3 s", "stall", "evaluations",
+         "ramp that takes longer", "ramp"],
+)  # fmt: skip
+def test_tokens_of_a_rate_and_a_clock_are_those_of_the_steps(work, batch, pause, whole):
+    """Slow steps hold as many tokens as fast ones, pauses hold none, and a ramp is followed."""
+    report = price(rated(work, batch, pause=pause, whole=whole, seed=11), ())
+
+    assert dict(report.sources)["tokens"] == "column tokens_per_sec x wall clock"
+    assert report.all.tokens == pytest.approx(float(batch.sum()), rel=0.01)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_tokens_of_a_restart_of_few_toldare_finite(rows):
+    """An attempt too short to show what its steps hold gets what the run's steps hold."""
+    told = [
+        {"step": s, "loss": 2.0, "wall": START + t, "tokens_per_sec": 1e6}
+        for s, t in zip(
+            [*range(1, 201), *range(150, 150 + rows)],
+            [*range(1, 201), *range(3801, 3801 + 900 * rows, 900)],
+            strict=True,
+        )
+    ]
+    report = price(make_run(told), ())
+
+    assert report.all.tokens == pytest.approx((200 + rows) * 1e6, rel=0.01)

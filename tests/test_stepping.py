@@ -81,7 +81,7 @@ def test_rows_without_an_epoch_are_left_out_and_counted(tmp_path, broken):
     run = run_of(tmp_path, rows)
 
     assert run.frame.height == 29
-    assert said(run, "1 rows without a step were left out")
+    assert said(run, "1 row without a step left out")
 
 
 @pytest.mark.parametrize(

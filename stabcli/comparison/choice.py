@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabcli.comparison.sides import HELD_OUT, HIGHER, Side
+from stabcli.joining.copies import begins
 from stabcli.levels import noise
 from stabcli.rules import SEVERITIES
 from stabcli.tails import kept
-from stabcli.units import number
+from stabcli.units import number, plural
 
 ERRORS = 3.0
 """Standard errors of a difference that are put down to noise."""
@@ -45,13 +46,16 @@ def choose(sides: Sequence[Side], metric: str | None) -> Choice:
     all have, the level the training curve ended at, the incidents. What was wasted on the way
     is spent either way and decides nothing.
     """
-    unfit = tuple((s.key, reason) for s in sides if (reason := _unfit(s, metric)))
+    unfit = tuple(
+        (s.key, reason) for s in sides if (reason := _beginning(s, sides) or _unfit(s, metric))
+    )
     out = {key for key, _ in unfit}
     left = [s for s in sides if s.key not in out]
     if not left:
         return Choice(keep=(), why=("no run ended well",), unfit=unfit)
     if len(left) == 1:
-        said = "the only one that ended well" if unfit else "the only one"
+        apart = [s for s in sides if s.key in out and not _beginning(s, sides)]
+        said = "the only one that ended well" if apart else "the only one"
         return Choice(keep=(left[0].key,), why=(said,), unfit=unfit)
     why: list[str] = []
     vocabularies = {s.run.fact("vocab_size") for s in left} - {None}
@@ -65,6 +69,15 @@ def choose(sides: Sequence[Side], metric: str | None) -> Choice:
         if len(left) == 1:
             break
     return Choice(keep=tuple(s.key for s in left), why=tuple(why), unfit=unfit)
+
+
+def _beginning(side: Side, sides: Sequence[Side]) -> str:
+    """Say of which other run all rows of one are the first; empty where of none."""
+    whole = next((s.key for s in sides if begins(s.run, side.run)), None)
+    if whole is None:
+        return ""
+    rows = plural(side.run.frame.height, "row")
+    return f"it is the beginning of {whole}: its {rows} are the first of {whole}, to the last value"
 
 
 def _unfit(side: Side, metric: str | None) -> str:

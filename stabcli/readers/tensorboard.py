@@ -31,6 +31,7 @@ from stabcli.metrics import normalise, resolve
 from stabcli.readers import BAD_SHOWN, reader
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source
+from stabcli.units import plural
 
 STEP: Final = "step"
 """Column of the steps that TensorBoard itself keeps of every value."""
@@ -247,7 +248,7 @@ def _notes(plan: Plan, table: Table) -> list[str]:
             f"{others:,} values that are no single numbers (texts, histograms, …) left out"
         )
     if table.late:
-        notes.append(f"{table.late:,} values were logged out of order and put in order")
+        notes.append(f"put in order: {plural(table.late, 'value')} that came out of order")
     if table.disordered:
         notes.append("steps go back so often that no restarts are told apart: put in order")
     return notes

@@ -18,6 +18,7 @@ from stabcli.metrics import resolve
 from stabcli.readers import BAD_SHOWN, reader
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source
+from stabcli.units import does, plural
 from stabcli.wandbfile import (
     Opened,
     Plan,
@@ -183,7 +184,9 @@ def _table(opened: Opened, step: str, notes: list[str]) -> pl.DataFrame:
     without = table[step].null_count()
     if without:
         table = table.with_columns(pl.col(step).forward_fill())
-        notes.append(f"{without:,} rows without {step!r} take that of the row before")
+        notes.append(
+            f"{plural(without, 'row')} without {step!r} {does(without, 'take')} that of the row before"
+        )
     return table.drop(CALLS, strict=False)
 
 

@@ -16,6 +16,7 @@ from stabcli.parts import checked_parquet, flattened
 from stabcli.readers import reader
 from stabcli.run import BadLines
 from stabcli.sources import Source
+from stabcli.units import does, plural
 
 CALLS = "_step"
 """What W&B counts by itself: calls of ``wandb.log``."""
@@ -122,7 +123,9 @@ def _with_steps(frame: pl.DataFrame, notes: list[str]) -> tuple[pl.DataFrame, di
     without = frame[chosen].null_count()
     if without:
         frame = frame.with_columns(pl.col(chosen).forward_fill())
-        notes.append(f"{without:,} rows without {chosen!r} take that of the row before")
+        notes.append(
+            f"{plural(without, 'row')} without {chosen!r} {does(without, 'take')} that of the row before"
+        )
     return frame.drop(CALLS, strict=False), {"step": chosen}
 
 

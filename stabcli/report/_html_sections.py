@@ -154,11 +154,13 @@ def method(d: Diagnosis, anchor: str) -> Markup:
         entries.append(
             ("productive", "share of the GPU time, of the tokens where that is unknown, else steps")
         )
+    if fit.doubt:
+        entries.append(("MFU", fit.doubt))
     if fit.mfu is not None:
         logged = f"; the log says {percent(fit.logged)}" if fit.logged is not None else ""
         entries.append(("MFU", f"{percent(fit.mfu)} ({fit.source}){logged}"))
     elif fit.logged is not None:
-        entries.append(("MFU", f"{percent(fit.logged)} as logged"))
+        entries.append(("" if fit.doubt else "MFU", f"{percent(fit.logged)} as logged"))
     if fit.shortfall_gpu_hours is not None and fit.target is not None:
         said = f"{number(fit.shortfall_gpu_hours)} GPU-hours less at {percent(fit.target)} MFU"
         entries.append(("", f"{said}: beside the classes, not in them"))

@@ -157,6 +157,8 @@ def bill(d: Diagnosis, grave: list[Incident]) -> Rows:
 def what_else(d: Diagnosis, grave: list[Incident]) -> Rows:
     """Tell what was merely noticed, what was checked, what was not, and what cannot be seen."""
     rows: Rows = []
+    if not grave and d.cost.efficiency.doubt:
+        rows.append(("MFU", printable(d.cost.efficiency.doubt)))
     noticed: dict[str, list[Incident]] = defaultdict(list)
     for i in d.incidents:
         if i.severity == "notice":

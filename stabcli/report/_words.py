@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
 from stabcli.incidents import NO_ENDING, Incident
@@ -55,9 +56,7 @@ def few(left_out: Sequence[str]) -> list[str]:
     return lines
 
 
-def plural(n: int, noun: str) -> str:
-    """Print a number of things: ``1 rule``, ``3 rules``."""
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+plural = units.plural
 
 
 def span(first: int, last: int) -> str:

@@ -95,13 +95,15 @@ def facts_of(b: Bill) -> list[Entry]:
     cost, fit = b.diagnosis.cost, b.diagnosis.cost.efficiency
     names = {"tokens": "tokens", "gpu_hours": "GPU-hours"}
     rows = [(names[name], f"from {source}") for name, source in cost.sources if source != "unknown"]
+    if fit.doubt:
+        rows.append(("MFU", fit.doubt))
     if fit.mfu is not None:
         said = f"{percent(fit.mfu)} ({fit.source})"
         if fit.logged is not None:
             said += f"; the log says {percent(fit.logged)}"
         rows.append(("MFU", said))
     elif fit.logged is not None:
-        rows.append(("MFU", f"{percent(fit.logged)} as logged"))
+        rows.append(("" if fit.doubt else "MFU", f"{percent(fit.logged)} as logged"))
     if fit.shortfall_gpu_hours is not None and fit.target is not None:
         short = f"{number(fit.shortfall_gpu_hours)} GPU-hours less at {percent(fit.target)} MFU"
         rows.append(("", f"{short}: beside the classes, not in them"))
@@ -235,7 +237,8 @@ def _ways_back(b: Bill) -> list[Entry]:
 
 
 def _assumptions(b: Bill) -> list[Entry]:
-    found = list(b.diagnosis.cost.assumptions)
+    doubt = f"MFU: {b.diagnosis.cost.efficiency.doubt}"  # its own line has it
+    found = [a for a in b.diagnosis.cost.assumptions if a != doubt]
     if b.power is not None:
         found.append(b.power.assumption)
     return [("assumed" if i == 0 else "", line) for i, line in enumerate(found)]

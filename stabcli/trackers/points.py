@@ -18,6 +18,7 @@ from stabcli.assembly import FILE, LINE, WALL
 from stabcli.attempts import PART
 from stabcli.eventfile import EventFile, Scalars, Stream, build
 from stabcli.trackers.values import named, text
+from stabcli.units import plural
 
 STEP = "step"
 """Column of the steps of a table made of points."""
@@ -117,7 +118,7 @@ class Points:
         stream = Stream(files=[event_file], columns={str(key): shown[names[key]] for key in series})
         built = build([stream])
         if built.late:
-            notes.append(f"{built.late:,} values were logged out of order and put in order")
+            notes.append(f"put in order: {plural(built.late, 'value')} that came out of order")
         if built.disordered:
             notes.append("steps go back so often that no restarts are told apart: put in order")
         begun = built.records - 1
@@ -148,7 +149,9 @@ class Points:
             notes.append(f"{said}: steps are counted by the values of {name!r}")
             return columns.with_steps(steps.astype(np.int64))
         if nameless.any():
-            notes.append(f"{self.stepless:,} values without a step left out: {named(self.without)}")
+            notes.append(
+                f"{plural(self.stepless, 'value')} without a step left out: {named(self.without)}"
+            )
             return columns.at(np.flatnonzero(~nameless))
         return columns
 

@@ -154,3 +154,22 @@ def test_absent_log(typed):
 
     assert (status, out) == (2, "")
     assert "no such file" in err or "no/such.jsonl" in err
+
+
+def test_a_price_below_zero_is_out_of_range(typed):
+    """It is a number: what is wrong is said."""
+    status, out, err = typed(CLEAN, "--gpu-price", "-3")
+
+    assert (status, out) == (2, "")
+    assert err == "stabcli: --gpu-price: takes a number from 0 on, not '-3'\n"
+
+
+def test_an_mfu_that_cannot_be_right_is_never_a_plain_figure(typed):
+    """The line says so, and of what it was made; the JSON has no figure."""
+    flags = ["--gpus=1", "--gpu=H100", "--params=7e12", "--tokens-per-step=1M"]
+    _, out, _ = typed(CLEAN, *flags)
+    _, told, _ = typed(CLEAN, *flags, "--format", "json")
+
+    assert " % cannot be right: check 1 GPU (--gpus), 7T parameters" in " ".join(out.split())
+    assert out.count("cannot be right") == 1
+    assert json.loads(told)["runs"][0]["mfu"]["computed"] is None

@@ -1,8 +1,11 @@
 """Copies: the same log twice in one folder is one run; what only looks alike stays two."""
 
 import gzip
+import json
 import shutil
 from pathlib import Path
+
+import pytest
 
 from stabcli.cost import price
 from stabcli.readers import read_runs
@@ -51,3 +54,38 @@ def test_one_log_a_process_is_no_copy(tmp_path: Path):
 
     assert run.facts["gpus"].value == 4
     assert not any("copies" in note for note in run.notes)
+
+
+def test_an_older_copy_is_counted_once_and_named(tmp_path: Path):
+    """What was copied while the run went on is its beginning, whatever it is called."""
+    lines = LOG.read_text().splitlines(keepends=True)
+    shutil.copy(LOG, tmp_path / "metrics.jsonl")
+    (tmp_path / "metrics.jsonl.bak").write_text("".join(lines[:120]))
+    (tmp_path / "a_first.jsonl").write_text("".join(lines[:60]))
+    (run,), unread = read_runs([str(tmp_path)])
+    (alone,), _ = read_runs([str(LOG)])
+
+    assert (run.name, unread) == ("metrics.jsonl", [])
+    (note,) = [note for note in run.notes if "its beginning" in note]
+    assert "metrics.jsonl.bak" in note
+    assert "a_first.jsonl" in note
+    assert price(run, ()).all == price(alone, ()).all
+
+
+@pytest.mark.parametrize("other", ["value", "few", "schedule", "more"])
+def test_what_only_begins_alike_stays_apart(tmp_path: Path, other):
+    """One other value, too few rows, a mere schedule or more columns prove no older copy."""
+    rows = [{"step": i, "loss": 2 + 5 / i, "lr": i / 1e4} for i in range(1, 201)]
+    short = [dict(row) for row in rows[: 15 if other == "few" else 100]]
+    if other == "value":
+        short[-1]["loss"] += 1e-6
+    if other == "more":
+        short[50]["grad_norm"] = 1.0
+    if other == "schedule":
+        for row in (*rows, *short):
+            row["loss"] = 2.0
+    for name, told in (("a", rows), ("b", short)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    runs, _ = read_runs([str(tmp_path)])
+
+    assert [run.name for run in runs] == ["a.jsonl", "b.jsonl"]

@@ -59,7 +59,7 @@ def test_the_trainers_step_is_preferred(tmp_path: Path, name: str) -> None:
 
     assert run.columns["step"] == name
     assert run.frame["step"].to_list() == [100, 110, 120, 130, 140, 150]
-    assert any("1 rows without" in note for note in run.notes)
+    assert any("1 row without" in note for note in run.notes)
 
 
 def test_a_step_that_few_rows_have_is_not_taken(tmp_path: Path) -> None:
@@ -116,8 +116,9 @@ def test_a_folder_of_parts_is_one_run(tmp_path: Path) -> None:
 
 def test_a_folder_of_runs_is_not_one(tmp_path: Path) -> None:
     """Histories whose steps overlap are runs of their own."""
-    for name, rows in (("a", 30), ("b", 29)):
-        pl.DataFrame(_history(rows)).write_parquet(tmp_path / f"{name}.parquet")
+    for seed, name in enumerate(("a", "b")):
+        rows = _history(30, **{"train/grad_norm": lambda i, seed=seed: 1.0 + seed + i})
+        pl.DataFrame(rows).write_parquet(tmp_path / f"{name}.parquet")
     runs, _ = read_runs([str(tmp_path)])
 
     assert [r.name for r in runs] == ["a.parquet", "b.parquet"]
