@@ -174,8 +174,8 @@ def suggestion(name: str, known: Collection[str], *, see: str = "") -> str:
     if within and see:
         more = f" (or {len(within) - NAMED:,} more)" if within[NAMED:] else ""
         return f"did you mean {', '.join(within[:NAMED])}{more}?"
-    close = get_close_matches(name, known, n=1)
-    if close and len(known) > NAMED:
+    likeness = 0.7 if len(known) <= NAMED else 0.6  # a short list says more than a far guess
+    if close := get_close_matches(name, known, n=1, cutoff=likeness):
         return f"did you mean {close[0]}?"
     if see and len(known) > NAMED:
         return see

@@ -81,7 +81,7 @@ def test_rows_without_a_step_are_counted():
     """They cannot be placed; they are left out and told of."""
     run = made({"step": [1, None, 2], "loss": [1.0, 2.0, 3.0]})
     assert run.frame["loss"].to_list() == [1.0, 3.0]
-    assert any("1 rows without a step" in n for n in run.notes)
+    assert any("1 row without a step" in n for n in run.notes)
 
 
 @pytest.mark.parametrize("name", ["attempt", "line", "file", "discarded", "hidden"])
@@ -189,7 +189,7 @@ def test_rows_of_one_step_become_one():
     )
     assert run.frame["loss"].to_list() == [1.0, 2.5]
     assert run.frame["val_loss"].to_list() == [9.0, None]
-    assert any("repeat a step with other values" in n for n in run.notes)
+    assert any("a step with other values" in n for n in run.notes)
 
 
 def test_a_nan_is_not_overwritten_by_another_rank():

@@ -100,7 +100,7 @@ def test_a_value_without_a_step_is_named():
     table, notes = made(("a", 1, 1.0), ("a", 2, 1.0), ("test/acc", None, 0.5))
 
     assert table[STEP].to_list() == [1, 2]
-    assert notes == ["1 values without a step left out: 'test/acc'"]
+    assert notes == ["1 value without a step left out: 'test/acc'"]
 
 
 def test_names_that_have_a_meaning_of_their_own():

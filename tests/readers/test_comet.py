@@ -117,7 +117,7 @@ def test_values_that_are_none_and_steps_that_are_none(tmp_path):
     assert run.notes == (
         "values of the machine (sys.) not read: 1",
         "no numbers, left out: 'note'",
-        "1 values without a step left out: 'final'",
+        "1 value without a step left out: 'final'",
     )
     assert run.bad.count == 3
 
