@@ -41,6 +41,8 @@ def scanned(tmp_path: Path, line: str, after: int = 200):
         f"node12 was excluded: the last job ended in {ECC}",
         "elastic: will retry on NCCL error up to 3 times",
         "NCCL error handling: async",
+        "epoch summary: ncclSystemError=0 ncclRemoteError=0",
+        "watchdog: armed for collective operation timeout after 600 s",
         "monitor: alert rules loaded: NVRM: Xid (PCI:*): 79 -> page, NCCL error -> ticket",
         "test_watchdog: Watchdog caught collective operation timeout -> handled OK",
         f"If you see {ECC}, drain the node",
@@ -78,6 +80,9 @@ PREFIXES = [
     "2026-11-29T12:01:02.123+00:00 gpu-a1 kernel: ",
     "[node3] ",
     "node3: ",
+    "node3: Mon Jan  5 11:02:17 UTC 2026: ",
+    "[1,3]<stderr>:",
+    "worker-1 | ",
     "3: ",
     "[rank3]: ",
     "[default0]:[rank0]: ",
@@ -104,6 +109,11 @@ PREFIXES = [
          f" for failure was: [Rank 3] {TIMEOUT}")),
         ("communication", ("[E ProcessGroupNCCL.cpp:828] Some NCCL operations have failed or timed"
          " out. Due to the asynchronous nature of CUDA kernels")),
+        (
+            "communication",
+            ("[E105 11:02:17.12 ProcessGroupNCCL.cpp:542] [Rank 0] Collective WorkNCCL(SeqNum=1)"
+            " raised the following async exception: NCCL error: remote process exited"),
+        ),
         ("communication", "Failed, NCCL error common.cu:958 'unhandled cuda error'"),
     ],
 )  # fmt: skip
