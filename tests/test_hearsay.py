@@ -72,6 +72,14 @@ def test_a_sentence_of_unknown_shape_is_a_notice_at_most(tmp_path: Path, line: s
         assert (found.severity, found.tags) == ("notice", ())
 
 
+def test_a_count_that_is_no_longer_0_is_another_line(tmp_path: Path):
+    """What was denied at every step so far may be told at the next."""
+    path = tmp_path / "train.log"
+    lines = [f"at {s}: found {n} uncorrectable ECC errors\n" for s, n in ((1, 0), (2, 0), (30, 2))]
+    path.write_text("".join(lines))
+    assert [said.line for said in troubles(path)[0]] == [3]
+
+
 PREFIXES = [
     "",
     "[ 1234.5678] ",
