@@ -20,7 +20,8 @@ _PREFIX = re.compile(
     | \[[^\[\]]*\]:?                                  # [rank3]: [ 12.3] [Mon Jan 5 ...] [PG 0 Rank 3]
     | \([\w ]+\bpid=[^()]*\)                          # (Worker pid=12, ip=10.0.0.2)
     | (?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b,?
-    | (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b
+    | (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec|UTC|GMT|[A-Z]{2,3}T)\b:?
+    | <std(?:err|out)>:
     | \S*\d\S*                                        # times, hosts, ranks, glog's E1129 and file:12]
     | (?:[Rr]ank|RANK|GPU|[Tt]ask|[Nn]ode|[Pp]rocess)[ :=]+\S*\d\S*
     | (?:Xid\ \d+\ )?on\ GPU\ \S+ | Xid\ \d+:?
@@ -49,7 +50,7 @@ _DENIED = re.compile(
     r"(?i)^[^.;|]{0,60}?(?:\b(?:counts?|errors?|events?|matches|total|found|seen|occurrences)\b"
     r"[\"')\]]*\s*[:=]\s*(?:0|none|no|false)\b(?![.\w])|(?<![\w:=.])0 (?:matches|found|errors|events"
     r"|occurrences|times)\b|\b(?:not|never) (?:found|seen|detected|observed|encountered)\b"
-    r"|(?:->|=>) *(?:handled|ok|pass|retr|ignore|warn|page|ticket)\w*"
+    r"|^[\"']?\s*[=:]\s*0\b(?![.\w])|(?:->|=>) *(?:handled|ok|pass|retr|ignore|warn|page|ticket)\w*"
     r"|\b(?:handled|passed|ignored|disabled|simulated)\b|[:,-]\s*(?:OK|none)\s*$)"
 )
 """... count: 0, ... not seen, ... -> handled right after them."""
@@ -67,8 +68,11 @@ _TALK = re.compile(
     r"|\bhistory\b|\byesterday\b|\bago\b|\bexcluded\b|\bknown\b|\bpast\b|\bpassed\b|\bverif\w+"
     r"|\bcheck(?:s|ed|ing)?\b|\bhealthy?\b|\bprobab\w+|\bignor\w+|\benabl\w+|\bdisabl\w+"
     r"|\bavoid\w*|\bprevent\w*|\bsearch\w*|\bgrep\w*|\bdataset\w*"
+    r"|\brunbooks?\b|\bassistant\b|\bmitigat\w+|\barmed\b|\breplaced\b"
 )
 """Words of sentences about failures: conditions, checks, settings, lessons, what is past."""
+_PLACE = re.compile(r"\[[^\[\]]*$")
+"""A bracket that holds the place in C++."""
 _OPEN = re.compile(r"(?:^|[\s(\[={,:])([\"'`])")
 
 
@@ -89,7 +93,9 @@ def telling(text: str, first: int, last: int) -> Telling:
     text = text[: last + FAR]
     before, after = text[:first], text[last:]
     raised = _RAISED.search(text)
-    if raised is not None and (raised.end() > first or not _prefixed(before[: raised.start()])):
+    if raised is not None and (
+        raised.end() > first or not _prefixed(_PLACE.sub("", before[: raised.start()]))
+    ):
         raised = None
     said = before if raised is None else before[raised.end() :]
     if _NEGATED.search(said) or _DENIED.search(after) or _ABOUT.search(after):

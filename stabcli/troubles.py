@@ -48,6 +48,8 @@ _CODE = re.compile(
 _RAISED = re.compile(rb"^(?:\[rank\d+\]:\s*)?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b.*")
 """The last line of a traceback."""
 _RANK = re.compile(rb"^\s*\[(?:rank|default)\d+\]:\s*")
+_COUNTED = re.compile(rb"[1-9]\d*|0\d+")
+"""Numbers other than 0."""
 _DEPTH = 200
 """Lines of a traceback that are looked at for its last."""
 
@@ -125,6 +127,7 @@ def troubles(path: Path) -> tuple[list[Said], bool]:
 
 def _lines(data: bytes, before: int) -> Iterator[Said]:
     seen: set[bytes] = set()
+    silent: set[bytes] = set()
     number, counted = before + 1, 0
     at = 0
     while (found := _ANY.search(data, at)) is not None and len(seen) < KEPT:
@@ -139,8 +142,14 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
             continue
         line = number
         kind = next(k for k, p in _OF_KIND.items() if p.search(text))
-        if kind not in _FORMED and _telling(kind, text) == "hearsay":
-            continue
+        if kind not in _FORMED:
+            # a program may print it at every step; a count that is no longer 0 is another line
+            words = _COUNTED.sub(b"#", text[: 2 * FAR])
+            if words in silent:
+                continue
+            if _telling(kind, text) == "hearsay":
+                silent.add(words)
+                continue
         if kind == "straggler" and not _lags(text, data[max(0, begin - _REPORT) : begin]):
             continue
         if kind == "exception":
@@ -158,8 +167,8 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
         if alike in seen:
             continue
         seen.add(alike)
-        words = _OF_KIND[kind].search(text[:FAR])
-        shown = max(_SHOWN, words.end() + _SHOWN // 2 if words else 0)
+        spoken = _OF_KIND[kind].search(text[:FAR])
+        shown = max(_SHOWN, spoken.end() + _SHOWN // 2 if spoken else 0)
         yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:shown])
 
 

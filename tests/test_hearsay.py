@@ -41,6 +41,8 @@ def scanned(tmp_path: Path, line: str, after: int = 200):
         f"node12 was excluded: the last job ended in {ECC}",
         "elastic: will retry on NCCL error up to 3 times",
         "NCCL error handling: async",
+        "epoch summary: ncclSystemError=0 ncclRemoteError=0",
+        "watchdog: armed for collective operation timeout after 600 s",
         "monitor: alert rules loaded: NVRM: Xid (PCI:*): 79 -> page, NCCL error -> ticket",
         "test_watchdog: Watchdog caught collective operation timeout -> handled OK",
         f"If you see {ECC}, drain the node",
@@ -70,6 +72,14 @@ def test_a_sentence_of_unknown_shape_is_a_notice_at_most(tmp_path: Path, line: s
         assert (found.severity, found.tags) == ("notice", ())
 
 
+def test_a_count_that_is_no_longer_0_is_another_line(tmp_path: Path):
+    """What was denied at every step so far may be told at the next."""
+    path = tmp_path / "train.log"
+    lines = [f"at {s}: found {n} uncorrectable ECC errors\n" for s, n in ((1, 0), (2, 0), (30, 2))]
+    path.write_text("".join(lines))
+    assert [said.line for said in troubles(path)[0]] == [3]
+
+
 PREFIXES = [
     "",
     "[ 1234.5678] ",
@@ -78,6 +88,9 @@ PREFIXES = [
     "2026-11-29T12:01:02.123+00:00 gpu-a1 kernel: ",
     "[node3] ",
     "node3: ",
+    "node3: Mon Jan  5 11:02:17 UTC 2026: ",
+    "[1,3]<stderr>:",
+    "worker-1 | ",
     "3: ",
     "[rank3]: ",
     "[default0]:[rank0]: ",
@@ -104,6 +117,11 @@ PREFIXES = [
          f" for failure was: [Rank 3] {TIMEOUT}")),
         ("communication", ("[E ProcessGroupNCCL.cpp:828] Some NCCL operations have failed or timed"
          " out. Due to the asynchronous nature of CUDA kernels")),
+        (
+            "communication",
+            ("[E105 11:02:17.12 ProcessGroupNCCL.cpp:542] [Rank 0] Collective WorkNCCL(SeqNum=1)"
+            " raised the following async exception: NCCL error: remote process exited"),
+        ),
         ("communication", "Failed, NCCL error common.cu:958 'unhandled cuda error'"),
     ],
 )  # fmt: skip

@@ -53,7 +53,7 @@ def fatal_end(run: Run) -> Iterator[Finding]:
     """
     last = [t for t in run.troubles if _after_all(run, t)]
     ends = sorted((t for t in last if _ended(t)), key=_gravest)
-    if not ends and not run.searched:
+    if not run.troubles and not run.searched:
         raise CannotLook("the log has no text of a console that was searched to its end")
     if not ends or run.finished or any(_hardware(t, ends[0]) for t in last):
         return

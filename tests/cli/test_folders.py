@@ -27,6 +27,17 @@ def tree(folder, broken=()):
         (folder / "run" / f"note_{i:02}.txt").write_text("hello\n")
 
 
+def test_what_no_rule_judges_is_told_beside_the_verdict(stabcli: Stabcli):
+    """Memory that ran out, and a run that went on all the same."""
+    rows = truth(range(300))
+    path = text(stabcli.folder / "train.log", rows)
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:200], "CUDA out of memory. Skipping.\n", *lines[200:]]))
+    shown = " ".join(stabcli("scan", "train.log").out.split())
+    assert "fine train.log" in shown
+    assert "; the text tells of: out of memory" in shown
+
+
 def test_one_run_and_what_was_left_out(stabcli: Stabcli):
     """The screen names some files and counts the rest; JSON has all, and the schema knows it."""
     tree(stabcli.folder)
@@ -37,7 +48,7 @@ def test_one_run_and_what_was_left_out(stabcli: Stabcli):
     assert (shown.status, shown.err) == (0, "")
     assert "generic-text + tensorboard · 300 rows" in shown.out
     assert "note_04.txt and 7 more" in " ".join(shown.out.split())
-    assert "; the text tells of: gpu fault" in " ".join(shown.out.split())
+    assert "WARNING run: fatal-end at step 299" in " ".join(shown.out.split())
     (run,) = [r["run"] for r in told["runs"]]
     assert run["files"] == [
         "run/train.log", "run/tb/events.out.tfevents.1700000000.host.1.0", "run/config.yaml"]  # fmt: skip
