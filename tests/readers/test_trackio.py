@@ -101,7 +101,6 @@ def test_a_folder_of_projects_is_read_each_once(tmp_path):
     found = [(r.name, r.frame.height) for r in runs_of(tmp_path)]
     assert found == [("bad_batch/run", 5), ("p/run", 20)]
 
-    write_trackio_parquet(tmp_path / "p.parquet", [(s, {"train/loss": 2.0 - s}) for s, _ in ROWS])
     (tmp_path / "other.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 2.0}\n')
     assert claimed(tmp_path) == []
     runs, unread = read_runs([str(tmp_path)])
