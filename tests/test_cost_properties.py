@@ -5,13 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stabcli.cost import CLASSES, Cost, price, row_classes
+from stabcli.cost import CLASSES, price, row_classes
 from stabcli.ledger import ledger
 from tests.ledgers import START, incident, make_run, steady
-
-
-def cost_of(report, name):
-    return dict(report.classes).get(name, Cost())
 
 
 attempts = st.lists(
