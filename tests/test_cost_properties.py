@@ -9,7 +9,6 @@ from stabcli.cost import CLASSES, price, row_classes
 from stabcli.ledger import ledger
 from tests.ledgers import START, incident, make_run, steady
 
-
 attempts = st.lists(
     st.tuples(
         st.integers(1, 40),  # rows
