@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
-from stabcli.incidents import NO_ENDING, Incident
+from stabcli.incidents import NO_ENDING, NO_LOSS, Incident
 from stabcli.rules import STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
@@ -71,6 +71,8 @@ def measured(run: Run, f: Finding) -> str:
         said = f"{f.metric.replace('-', ' ')}: {short(f.text, LINE_LENGTH)}"
     if f.metric in CLOCKS:
         said = f"nothing logged for {duration(f.value)} before it"
+    if NO_LOSS in f.tags:
+        said = f"{short(run.word(f.metric))} no longer logged"
     if f.line is not None:
         where = f"{short(f.file)}:{f.line}" if f.file else f"line {f.line:,}"
         said = f"{said} ({where})"

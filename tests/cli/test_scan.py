@@ -300,3 +300,17 @@ def test_schema_is_the_one_that_ships(stabcli: Stabcli):
     from stabcli.cli.schema import SCHEMA
 
     assert json.loads(stabcli("schema").out) == json.loads(Path(SCHEMA).read_text())
+
+
+@pytest.mark.parametrize("form", ["console", "brief"])
+def test_a_loss_that_is_no_longer_logged_is_not_called_nan(stabcli: Stabcli, form: str):
+    """What the log does not say is not made up."""
+    rows = [
+        {"step": i, "grad_norm": 0.5 + i % 7 / 70, "loss": 2.0 + i % 9 / 90} for i in range(300)
+    ]
+    for row in rows[200:]:
+        del row["loss"]
+    out = stabcli("scan", stabcli.log("gone.jsonl", rows), "--format", form).out
+
+    assert "loss no longer logged" in out
+    assert "loss NaN" not in out
