@@ -16,12 +16,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from stabcli.attempts import (
-    mark_discarded,
-    number_attempts,
-    one_row_a_step,
-    summaries,
-)
+from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
 from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
 from stabcli.metrics import METRICS, is_rl, normalise, resolve

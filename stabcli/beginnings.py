@@ -1,11 +1,13 @@
-"""Beginnings: the loss a run set out from, and below what share of it nothing is worth a word."""
+"""Beginnings: the loss a run set out from, and the rows in which it is still warming up."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 
 from stabcli.run import Run
-from stabcli.series import MINIMUM, signals
+from stabcli.series import MINIMUM, Signal, planned_changes, signals, warmup_end
 
 NEGLIGIBLE = 0.05
 """Share of the loss a run began with, below which a rise undoes nothing that was learnt.
@@ -25,3 +27,16 @@ def negligible(run: Run) -> float:
     losses = parts[0].finite().values[:MINIMUM] if parts else np.empty(0)
     middle = float(np.sort(losses)[len(losses) // 2]) if len(losses) else 0.0
     return NEGLIGIBLE * max(0.0, middle)
+
+
+def warmup_rows(run: Run, signal: Signal) -> int:
+    """Return how many rows of a signal lie within the warm-up; see ``warmup_end``."""
+    return int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+
+
+def settled(run: Run, signal: Signal) -> list[tuple[int, int]]:
+    """Return the segments of a signal after its warm-up: first index of each, and that behind it."""
+    warm = warmup_rows(run, signal)
+    return list(
+        pairwise([warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)])
+    )

@@ -228,6 +228,9 @@ class Run:
     @property
     def holes(self) -> list[Hole]:
         """Where steps are missing from an attempt, in the order of the frame."""
+        return self.once("holes", self._found_holes)
+
+    def _found_holes(self) -> list[Hole]:
         steps, attempts = self.frame["step"].to_numpy(), self.frame["attempt"].to_numpy()
         found: list[Hole] = []
         for attempt in self.attempts:

@@ -7,17 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stabcli.run import Run
-from stabcli.series import planned_changes, signals
+from stabcli.series import PLANNED, planned_changes, signals
 from stabcli.units import Step
 
-CHANGED = (
-    "batch_tokens",
-    "batch_sequences",
-    "sequence_length",
-    "data_stage",
-    "gpus",
-    "learning_rate",
-)
+CHANGED = (*PLANNED, "learning_rate")
 """Columns whose change begins a segment; a learning rate only where it leaps."""
 BASES = ("loss", "objective_loss", "tokens_per_second", "grad_norm")
 """Series along which changes are looked for, the first that a run has."""

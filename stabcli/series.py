@@ -28,6 +28,8 @@ MINIMUM = 16
 """Values of history without which nothing is scored."""
 ROUNDING = 1e-12
 """Relative slack of a comparison with a computed limit: 3.6 is not above 1.2 times 3."""
+PLANNED = ("batch_tokens", "batch_sequences", "sequence_length", "data_stage", "gpus")
+"""Columns whose change is meant, and begins a segment."""
 _BATCH = 1 << 14
 
 
@@ -379,7 +381,7 @@ def planned_changes(run: Run, signal: Signal) -> list[int]:
     found: set[int] = set()
     rows = signal.rows
     most = max(4, len(rows) // 10)
-    for metric in ("batch_tokens", "batch_sequences", "sequence_length", "data_stage", "gpus"):
+    for metric in PLANNED:
         if run.has(metric):
             values = run.array(metric)[rows]
             known = np.isfinite(values[1:]) & np.isfinite(values[:-1])

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from stabcli.beginnings import warmup_rows
 from stabcli.levels import centred, lasting, trailing
 from stabcli.metrics import normalise
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import signals, warmup_end
+from stabcli.series import signals
 
 STEEPER = 2
 """Times ``ratio`` from which a climb is no square of the steps, however noisy."""
@@ -105,7 +106,7 @@ def kl_runaway(
         # only where the climb grows ever steeper: a policy that learns moves away ever more slowly.
         middle = np.arange(len(values)) // 2
         half = trailing(values, MIDDLE)[middle]
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        warm = warmup_rows(run, signal)
         half[middle < max(before, warm)] = np.nan
         with np.errstate(invalid="ignore"):
             level = np.where(smooth >= STEEPER * ratio * half, np.fmin(level, half), level)

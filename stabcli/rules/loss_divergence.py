@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from stabcli.beginnings import negligible
-from stabcli.levels import SIGMA_PER_MAD, centred
+from stabcli.beginnings import negligible, warmup_rows
+from stabcli.levels import SIGMA_PER_MAD, centred, turn
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches, warmup_end
+from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches
 from stabcli.shifts import Shift, after_a_dip, slides
 
 SETTLES = 20
@@ -97,7 +97,7 @@ def loss_divergence(
         if len(signal) < LEAST_ROWS:
             continue
         looked = True
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        warm = warmup_rows(run, signal)
         changes = planned_changes(run, signal)
         x = signal.values[warm:]
         if len(x) < LEAST_ROWS:
@@ -157,7 +157,7 @@ def _ended(x: np.ndarray, first: int, last: int, middle: float) -> int:
     if last == len(x) - 1:
         return last
     half = max(abs(middle - float(np.min(x[first : last + 1]))), 1e-300)
-    return first + int(np.argmax(np.cumsum(np.clip(x[first : last + 1] - middle, -half, half))))
+    return first + turn(-x[first + 1 : last + 1], -middle, half)
 
 
 def _slides(x: np.ndarray, steps: np.ndarray, whole: int, least: float) -> list[Shift]:
@@ -269,10 +269,7 @@ def _onset(x: np.ndarray, first: int, width: int, low: float, risen: float) -> i
     about = min(first, max(0, start + last_low + 1 - short // 2))
     # Not the first single row up there, which noise puts there, but where the rows turn.
     near = x[about : first + 1]
-    slope, step = (
-        int(np.argmin(np.cumsum(np.concatenate([[0.0], near - low - risen * part]))))
-        for part in (0.25, 0.5)
-    )
+    slope, step = (turn(near, low + risen * part, np.inf) for part in (0.25, 0.5))
     if slope < step:
         noise = spread(np.diff(x[start : first + 1])) / np.sqrt(2.0)
         least = max(risen / 8, RISING * noise / np.sqrt(step - slope))

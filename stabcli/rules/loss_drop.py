@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
+from stabcli.beginnings import settled
 from stabcli.epochs import at_a_share, at_edge
 from stabcli.levels import trailing
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
-from stabcli.series import planned_changes, signals, warmup_end
+from stabcli.series import signals
 from stabcli.shifts import Shift, rises
 
 ABRUPT_ROWS = 8
@@ -69,10 +69,8 @@ def loss_drop(
         signal = signal.at(signal.values > 0)
         if len(signal) < 0.9 * len(raw):
             continue
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
-        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
         found: list[Finding] = []
-        for start, stop in pairwise(edges):
+        for start, stop in settled(run, signal):
             if stop - start < 3 * rows:
                 continue
             looked = True

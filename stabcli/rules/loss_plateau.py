@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from stabcli.beginnings import warmup_rows
 from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import planned_changes, signals, stretches, warmup_end
+from stabcli.series import planned_changes, signals, stretches
 
 PARTS = 20
 """Parts of the run whose levels are compared: 5 % each."""
@@ -64,7 +65,7 @@ def loss_plateau(
     end = max(int(total or 0), int(steps.max()))  # type: ignore[arg-type]
     for raw in signals(run, "loss"):
         signal = raw.finite()
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
+        warm = warmup_rows(run, signal)
         stop = int(np.searchsorted(signal.steps, start + half * (end - start), side="right"))
         edges = [warm, *[c for c in planned_changes(run, signal) if warm < c < stop], stop]
         for first, last in pairwise(edges):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
-from stabcli.beginnings import negligible
+from stabcli.beginnings import negligible, settled
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import Signal, planned_changes, signals, warmup_end
+from stabcli.series import Signal, signals
 from stabcli.shifts import Shift, after_a_dip, rises
 
 POSITIVE = 0.9
@@ -63,9 +62,7 @@ def loss_shift(
     floor = negligible(run)
     for raw in signals(run, "loss"):
         signal = _positive(raw.finite())
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
-        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
-        for start, stop in pairwise(edges):
+        for start, stop in settled(run, signal):
             if stop - start < 2 * rows:
                 continue
             looked = True

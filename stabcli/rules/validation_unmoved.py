@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
+from stabcli.beginnings import settled
 from stabcli.epochs import at_a_share, at_edge
 from stabcli.levels import noise
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import Signal, planned_changes, signals, slope, warmup_end
+from stabcli.series import Signal, signals, slope
 from stabcli.shifts import Shift, rises
 
 BESIDE, TREND = 3, 6
@@ -77,9 +77,7 @@ def validation_unmoved(
             nats = np.log(np.maximum(nats, 1e-300))
         if noise(nats) > within * abs(float(np.median(nats))):
             continue
-        warm = int(np.searchsorted(signal.steps, warmup_end(run, signal.attempt), side="right"))
-        edges = [warm, *[c for c in planned_changes(run, signal) if c > warm], len(signal)]
-        for start, stop in pairwise(edges):
+        for start, stop in settled(run, signal):
             if stop - start < 2 * rows:
                 continue
             looked = True
