@@ -50,9 +50,7 @@ def clearml(source: Source) -> Iterator[Reading]:
     Raises:
         LogError: The archive or the object is broken, or holds no scalar.
     """
-    if source.is_folder:
-        raise LogError(f"{source.shown}: a folder: give the archive or the JSON file in it")
-    archive = source.head.startswith(zips.MAGIC)
+    archive = zips.is_archive(source)
     found = _archive(source) if archive else _scalars(source)
     if not len(found.points):
         broken = f" ({found.faults.count:,} broken)" if found.faults.count else ""

@@ -54,9 +54,8 @@ def comet(source: Source) -> Iterator[Reading]:
         LogError: The archive or the list is broken, or holds no metric.
     """
     found = _Found()
-    if source.is_folder:
-        raise LogError(f"{source.shown}: a folder: give the archive or the JSON file in it")
-    if source.head.startswith(zips.MAGIC):
+    archive = zips.is_archive(source)
+    if archive:
         _archive(source, found)
     else:
         _listed(source, found)
@@ -70,7 +69,7 @@ def comet(source: Source) -> Iterator[Reading]:
         notes.append(f"values of the machine (sys.) not read: {found.system:,}")
     if found.texts:
         notes.append(f"no numbers, left out: {named(found.texts)}")
-    table = found.points.table(notes, apart=not source.head.startswith(zips.MAGIC))
+    table = found.points.table(notes, apart=not archive)
     known = resolve(table.columns, {"step": STEP})
     fixed = {
         canonical: next((w for w in words if w in table.columns and w not in known.values()), None)

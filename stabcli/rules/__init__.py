@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -20,7 +21,7 @@ from stabcli.metrics import COMPUTED_FROM
 from stabcli.presets import PRESETS
 from stabcli.published import Detector, finite_only
 from stabcli.registry import Documented, Registry
-from stabcli.run import Run
+from stabcli.run import Run, Trouble
 from stabcli.series import signals, stretches
 from stabcli.settings import suggestion
 from stabcli.units import Step
@@ -284,6 +285,12 @@ def finding(
         file=file,
         tags=tags,
     )
+
+
+def cited(run: Run, told: Trouble, found: Finding) -> Finding:
+    """Let a finding cite a line of text, and its file where that is not the only one."""
+    file = os.path.relpath(told.file, run.source)
+    return replace(found, line=told.line, file=None if file == "." else file, text=told.text)
 
 
 def _at_level(run: Run, metric: str, rows: tuple[int, int], level: float) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
-from stabcli.rules import CannotLook, Finding, Severity, finding, rule
+from stabcli.rules import CannotLook, Finding, Severity, cited, finding, rule
 from stabcli.run import Run, Trouble
 from stabcli.troubles import gravity, reported
 
@@ -58,8 +56,9 @@ def fatal_end(run: Run) -> Iterator[Finding]:
     if not ends or run.finished or any(_hardware(t, ends[0]) for t in last):
         return
     told, row = ends[0], run.frame.height - 1
-    file = os.path.relpath(told.file, run.source)
-    yield replace(
+    yield cited(
+        run,
+        told,
         finding(
             run,
             metric="exception" if told.kind == "gpu-fault" else told.kind,
@@ -69,9 +68,6 @@ def fatal_end(run: Run) -> Iterator[Finding]:
             value=len(ends),
             tags=("unfinished",) if run.finished is False else (),
         ),
-        line=told.line,
-        file=None if file == "." else file,
-        text=told.text,
     )
 
 

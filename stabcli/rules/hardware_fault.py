@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
+from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, cited, finding, rule
 from stabcli.run import Run, Trouble
 from stabcli.troubles import Gravity, gravity
 
@@ -150,7 +148,7 @@ def _found(run: Run, placed: Sequence[Placed]) -> Finding:
         tags = ("died",) if last else ("restarted",)
     elif how == "fatal" and went_on:
         tags = ("went-on",)
-    return _cited(
+    return cited(
         run,
         told,
         finding(
@@ -179,7 +177,7 @@ def _unplaced(run: Run, told: Trouble, how: Gravity) -> Finding:
     last = run.frame.height - 1
     attempts = run.frame["attempt"].to_numpy()
     first = int(np.flatnonzero(attempts == attempts[last])[0])
-    return _cited(
+    return cited(
         run,
         told,
         finding(
@@ -192,9 +190,3 @@ def _unplaced(run: Run, told: Trouble, how: Gravity) -> Finding:
             tags=(STATISTIC, "unplaced"),
         ),
     )
-
-
-def _cited(run: Run, told: Trouble, found: Finding) -> Finding:
-    """Cite the line itself, and the file it stands in where that is not the only one."""
-    file = os.path.relpath(told.file, run.source)
-    return replace(found, line=told.line, file=None if file == "." else file, text=told.text)

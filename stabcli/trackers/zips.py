@@ -37,6 +37,17 @@ _BROKEN = (
 )
 
 
+def is_archive(source: Source) -> bool:
+    """Say whether a source is an archive, and not a JSON file.
+
+    Raises:
+        LogError: It is a folder.
+    """
+    if source.is_folder:
+        raise LogError(f"{source.shown}: a folder: give the archive or the JSON file in it")
+    return source.head.startswith(MAGIC)
+
+
 def holds(source: Source, member: str, *others: str) -> bool:
     """Say whether a source is an archive with these files; of a torn one its head decides."""
     if source.is_folder or not source.head.startswith(MAGIC):

@@ -57,6 +57,11 @@ def findings(run: Run, rule_name: str, **settings: Any) -> list[Finding]:
     return found
 
 
+def grave(run: Run, rule_name: str, **settings: Any) -> list[Finding]:
+    """What a rule finds above notice."""
+    return [f for f in findings(run, rule_name, **settings) if f.severity != "notice"]
+
+
 def fires(rule_name: str, **columns: Values) -> bool:
     """Say whether one rule, as it is by default, finds anything in a run of these columns."""
     return bool(findings(make_run(**columns), rule_name))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stabcli.rules import run_rules, select
-from tests.rules.runs import findings, make_run, skipped
+from tests.rules.runs import findings, grave, make_run, skipped
 
 RULES = (
     "entropy-collapse",
@@ -35,10 +35,6 @@ def policy(n=300, seed=0, noise=1.0):
         "response_length": 400 + np.linspace(0, 600, n) + noise * random.normal(0, 30, n),
         "rewards/chosen": -gain + noise * random.normal(0, 0.1, n),
     }
-
-
-def grave(run, rule):
-    return [f for f in findings(run, rule) if f.severity != "notice"]
 
 
 def decay(n, start, first, last, end):

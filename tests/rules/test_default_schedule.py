@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stabcli.rules import run_rules, select
-from tests.rules.runs import findings, healthy, make_run, skipped
+from tests.rules.runs import findings, grave, healthy, make_run, skipped
 
 RULES = ("lr-jump", "discarded-steps", "resume-bump", "repeated-data", "loss-scale-collapse")
 
@@ -13,10 +13,6 @@ def restarted(seed=0, stop=1500, back=1000, end=2000, noise=0.035):
     """Columns of a healthy run that went back at ``stop`` to ``back``, with fresh noise after."""
     first, second = healthy(2000, seed, noise), healthy(2000, seed + 500, noise)
     return {k: np.concatenate([first[k][:stop], second[k][back:end]]) for k in first}
-
-
-def grave(run, rule):
-    return [f for f in findings(run, rule) if f.severity != "notice"]
 
 
 # --- quiet ------------------------------------------------------------------------------------

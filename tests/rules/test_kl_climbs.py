@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.rules.runs import findings, make_run
-
-
-def grave(run, rule):
-    return [f for f in findings(run, rule) if f.severity != "notice"]
+from tests.rules.runs import grave, make_run
 
 
 def climbs(n, seed, noise=0.3):
