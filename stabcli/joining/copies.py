@@ -92,9 +92,8 @@ def begins(whole: Run, part: Run) -> bool:
 
 def _outgrown(run: Run, older: list[Run]) -> Run:
     """Return a run with a note that names the older copies of its log."""
-    more = f" and {len(older) - _SHOWN:,} more" if len(older) > _SHOWN else ""
-    names = ", ".join(f"{one.source} ({one.frame.height:,} rows)" for one in older[:_SHOWN])
-    note = f"its beginning, the same to the last value, is also in {names}{more}: counted once"
+    names = _listed([f"{one.source} ({one.frame.height:,} rows)" for one in older])
+    note = f"its beginning, the same to the last value, is also in {names}: counted once"
     return replace(run, notes=(*run.notes, note))
 
 
@@ -104,7 +103,12 @@ def _same(one: Run, other: Run) -> bool:
 
 
 def _told(run: Run, copies: list[Run]) -> Run:
-    more = f" and {len(copies) - _SHOWN:,} more" if len(copies) > _SHOWN else ""
-    names = ", ".join(copy.source for copy in copies[:_SHOWN])
-    note = f"the same to the last value in {names}{more}: exact copies, counted once"
+    names = _listed([copy.source for copy in copies])
+    note = f"the same to the last value in {names}: exact copies, counted once"
     return replace(run, notes=(*run.notes, note))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Name the first few, and count the others."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
