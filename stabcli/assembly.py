@@ -19,6 +19,7 @@ import polars as pl
 from stabcli.attempts import mark_discarded, number_attempts, one_row_a_step, summaries
 from stabcli.errors import LogError, NoLog, SettingError
 from stabcli.facts import FACTS, find_facts
+from stabcli.heldout import of_training
 from stabcli.metrics import METRICS, is_rl, normalise, resolve
 from stabcli.run import BadLines, Fact, LeftOut, Run
 from stabcli.settings import suggestion
@@ -187,6 +188,8 @@ def _columns(
             )
     fixed = {**reading.names, **options.names}
     found = resolve(own, fixed)
+    if "val_perplexity" not in fixed and of_training(reading.table, found):
+        notes.append(f"{found.pop('val_perplexity')!r} is a perplexity of training, not validation")
     if normalise(found.get("step", "")) == "_step":
         notes.append("steps are counted by W&B's _step, the number of log calls")
     return found

@@ -60,7 +60,7 @@ _ALL = (
         "training tokens so far",
         "num_input_tokens_seen, num_tokens, consumed_tokens, total_tokens, tokens_total,"
         "optim/total_tokens, throughput/total_tokens, time/token, n_tokens_seen, trained_tokens,"
-        "tokens/total, tokens",
+        "num_consumed_tokens, tokens/total, tokens",
     ),
     _metric(
         "samples_seen", "sequences", "training sequences so far", "consumed_samples, time/sample"
@@ -92,7 +92,7 @@ _ALL = (
         "global gradient norm before clipping",
         "actor/grad_norm, actor_grad_norm, optim/total_grad_norm, grad/norm/total,"
         "l2_norm/grad/global, optim/grad_norm, learning/grad_norm, gradient_norm, grad_norm_total,"
-        "total_grad_norm, gradnorm, global_grad_norm, gnorm, norm, grad",
+        "total_grad_norm, gradnorm, global_grad_norm, global_norm, gnorm, norm, grad",
     ),
     _metric(
         "learning_rate",
@@ -106,7 +106,8 @@ _ALL = (
         "skipped_steps",
         "steps per row",
         "optimizer steps skipped in the row",
-        "number_of_skipped_iterations, optim/step_skipped, optim/skipped_step, skipped_iterations",
+        "number_of_skipped_iterations, optim/step_skipped, optim/skipped_step, skipped_iterations,"
+        "inf_nan_skip_batches",
     ),
     _metric(
         "nonfinite_steps",
@@ -118,10 +119,10 @@ _ALL = (
         "step_seconds",
         "s",
         "time of one step",
-        "elapsed_time_per_iteration_(ms), iteration_time, time_metrics/end_to_end(s), step_time,"
+        "elapsed_time_per_iteration_(ms), elapsed_time_per_iteration_(s), iteration_time, time_metrics/end_to_end(s), step_time,"
         "step_time_s, step_time_ms, iter_time, iter_time_ms, time_per_step, perf/time_per_step,"
         "perf/step_time_seconds, seconds_per_step, sec_per_step, throughput/duration, dt,"
-        "train_step_timing_in_s, time_per_iteration_ms",
+        "train_step_timing_in_s, time_per_iteration_ms, per_step_time, train_speed(s/it)",
     ),
     _metric(
         "tokens_per_second",
@@ -137,7 +138,7 @@ _ALL = (
         "tokens_per_sec_per_gpu, tokens/sec/gpu, toks/s/gpu, throughput(tps), perf/throughput,"
         "throughput/device/tps, throughput/device/tokens_per_second, wps, tgs,"
         "throughput/device/tokens_per_sec, tokens/train_per_sec_per_gpu,"
-        "perf/per_device_tokens_per_sec",
+        "perf/per_device_tokens_per_sec, interval_tokens_per_second_per_device",
     ),
     _metric(
         "tflops_per_gpu",
@@ -218,7 +219,7 @@ _ALL = (
         "fraction",
         "share of tokens whose policy ratio was clipped",
         "actor/pg_clipfrac, clip_ratio/region_mean, clip_ratio, policy/clipfrac_avg,"
-        "ppo_clip_ratio, clipfrac, clip_frac",
+        "ppo_clip_ratio, pg_clipfrac, clipfrac, clip_frac",
     ),
     _metric(
         "response_length",

@@ -32,8 +32,9 @@ def samples() -> list[Path]:
 
 def grammar_of(path: Path) -> Grammar:
     """Return the grammar of a sample."""
+    others = {"two_columns.txt": "generic-text, table", "bars.log": "per-epoch, bars"}
     name = path.parent.name
-    return GRAMMARS[f"{name}, table" if path.name == "two_columns.txt" else name]
+    return GRAMMARS[name if name == "hf-stdout" else others.get(path.name, name)]
 
 
 def truth(metric: str) -> dict[int, float]:

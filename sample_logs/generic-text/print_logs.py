@@ -356,6 +356,53 @@ def own_loop():
     write("generic-text/two_columns.txt", table)
 
 
+def per_epoch():
+    text = "".join(
+        f"Epoch [{(row['step'] - 1) // 100 + 1}/10], Step [{(row['step'] - 1) % 100 + 1}/100],"
+        f" Loss: {row['loss']:.4f}, grad_norm: {row['grad_norm']:.3f}, lr: {row['lr']:.2e}\n"
+        for row in STEPS
+    )
+    write("per-epoch/lines.log", text)
+    text = ""
+    for row in STEPS:
+        epoch, at = (row["step"] - 1) // 100, (row["step"] - 1) % 100 + 1
+        bar = f"Epoch {epoch}: {at:3d}%|{'#' * (at // 10):10}| {at}/100 [00:01<00:01, 99.10it/s"
+        text += f"\r{bar}, v_num=3]\r{bar}, v_num=3, train_loss={row['loss']:.4f}]"
+        if at == 100:
+            text += "\rValidation DataLoader 0: 100%|##########| 5/5 [00:00<00:00, 500.00it/s]"
+            text += f"\r{bar}, v_num=3, train_loss={row['loss']:.4f}, val_loss="
+            text += f"{EVALUATIONS[row['step']]:.4f}]\n"
+    write("per-epoch/bars.log", text)
+
+
+def llama2c():
+    text = "tokens per iteration will be: 2,048\n"
+    for row in STEPS[80:130]:
+        text += (
+            f"{row['step']} | loss {row['loss']:.4f} | lr {row['lr']:e}"
+            f" | {row['step_time'] * 1000:.2f}ms | mfu 12.34%\n"
+        )
+    write("nanogpt/llama2c.log", text)
+
+
+def swift():
+    text = "".join(
+        str(
+            {
+                "loss": f"{row['loss']:.8f}",
+                "grad_norm": f"{row['grad_norm']:.8f}",
+                "learning_rate": f"{row['lr']:.8e}",
+                "global_step/max_steps": f"{row['step']}/{TOTAL}",
+                "percentage": f"{100 * row['step'] / TOTAL:.2f}%",
+                "elapsed_time": f"{row['step'] // 60}m {row['step'] % 60}s",
+            }
+        )
+        + "\n"
+        for row in STEPS[80:130]
+    )
+    write("hf-stdout/swift.log", text)
+
+
 for each in (
     megatron,
     neox,
@@ -368,5 +415,8 @@ for each in (
     verl,
     deepspeed,
     own_loop,
+    per_epoch,
+    llama2c,
+    swift,
 ):
     each()

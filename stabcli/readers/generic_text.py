@@ -14,16 +14,11 @@ from stabcli.stepping import steps_of_epochs
 from stabcli.textlog import Grammar, Line, claims, known, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
+from stabcli.textlog.pairs import HAS_LOSS, NUMBER, PAIR
 
-_NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _STEP = (
-    r"(?<![\w\"'/.{])(?i:(?:global|train|training|optimizer)?[ _]?(?:step|iter|iteration|update))"
-    r"s?\]?[ \t]*[:=#]?[ \t]*\[?(?P<step>\d[\d,]*)(?:[ \t]*/[ \t]*(?P<total>\d[\d,]*))?(?![\w.])"
-)
-_PAIR = (
-    r"(?P<name>(?<![\w.\"'])[A-Za-z][\w./]*(?:[ _-](?i:loss|norm|rate|scale))?)"
-    r"(?:\s*[:=]\s*|(?i:(?<=loss)|(?<=norm)|(?<=lr)|(?<=rate))[ \t]+)"
-    rf"(?P<value>{_NUMBER}\s?(?:%|ms\b|s\b)?)(?![\w/.])"
+    r"(?<![\w'/.])(?i:(?:global|train|training|optimizer)?[ _]?(?:step|iter|iteration|update))"
+    r"s?\]?(?:\(train\))?[\"']?[ \t]*[:=#]?[ \t]*\[?[ \t]*(?P<step>\d[\d,]*)(?:[ \t]*/[ \t]*(?P<total>\d[\d,]*))?(?![\w.])"
 )
 _STEPS = frozenset(
     f"{before}{word}"
@@ -33,8 +28,8 @@ _STEPS = frozenset(
 
 
 def _line(mark: str) -> Line:
-    pattern = rf"^(?!\s*[\[{{]?\")(?=.*?{_STEP})(?=.*(?i:\bloss|_loss|/loss)\W{{1,4}}(?:{_NUMBER}))"
-    return Line(mark=mark, pattern=pattern, pair=_PAIR, without=_STEPS)
+    pattern = rf"^(?!\s*[\[{{]?\")(?=.*?{_STEP})(?={HAS_LOSS})"
+    return Line(mark=mark, pattern=pattern, pair=PAIR, without=_STEPS)
 
 
 GRAMMAR = known(
@@ -61,12 +56,13 @@ def _epochs(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
 TABLE = known(
     Grammar(
         name="generic-text, table",
-        lines=(
+        lines=tuple(
             Line(
-                mark=" ",
-                pattern=rf"^\s*(?P<step>\d+)[ \t]+(?P<loss>{_NUMBER})\s*$",
-                share=0.9,
-            ),
+                mark=blank,
+                pattern=rf"^\s*(?P<step>\d+)[ \t]+(?P<loss>{NUMBER})\s*$",
+                share=share,
+            )
+            for blank, share in ((" ", 0.9), ("\t", 1.0))
         ),
         tier=3,
     )
@@ -85,8 +81,8 @@ EPOCHS = known(
             Line(
                 mark=mark,
                 pattern=rf"^(?!\s*[\[{{]?\")(?!.*{_STEP_WORD})(?=.*?{_EPOCH})"
-                rf"(?=.*(?i:\bloss|_loss|/loss)\W{{1,4}}(?:{_NUMBER}))",
-                pair=_PAIR,
+                rf"(?={HAS_LOSS})",
+                pair=PAIR,
                 without=frozenset({"epoch", "Epoch", "EPOCH", "epochs", "Epochs"}),
                 step="bar",
                 share=0.05,
@@ -96,7 +92,7 @@ EPOCHS = known(
         says=(FLAGS, NVIDIA_SMI),
         steps=_epochs,
         facts=gpus_of,
-        tier=3,
+        tier=4,
     )
 )
 """Lines of a loop that counts epochs and nothing else."""

@@ -17,6 +17,7 @@ from stabcli.textlog.numbers import number
 
 _END = "train_runtime"
 """Stands in the dictionary that ends a training: means over all of it, no step."""
+_PAIR = r"'(?P<name>[^']+)':\s*(?P<value>'[^']*'|\w+\([^)]*\)|[^,{}\[\]]+)(?=[,}])"
 _NEAR = 0.2  # share of a logging interval by which a bar, drawn ten times a second, may lag
 
 
@@ -28,7 +29,7 @@ def _steps(frame: pl.DataFrame, config: Config, notes: list[str]) -> pl.DataFram
         if ended.height:
             times = ", ".join(str(n) for n in ended[LINE].head(3))
             notes.append(f"a training ended in line {times}: means over all of it are no step")
-    if not frame.height:
+    if not frame.height or ("step" in frame.columns and not frame["step"].null_count()):
         return frame
     evaluated = [pl.col(c).is_not_null() for c in frame.columns if c.startswith("eval_")]
     is_eval = frame.select(pl.any_horizontal(evaluated)).to_series() if evaluated else None
@@ -109,9 +110,15 @@ GRAMMAR = known(
         name="hf-stdout",
         lines=(
             Line(
+                mark="global_step/max_steps",
+                pattern=r"\{(?=[^{}]*'global_step/max_steps':\s*'?(?P<step>\d+)/(?P<total>\d+))",
+                pair=_PAIR,
+                without=frozenset({"total_flos", "global_step/max_steps"}),
+            ),
+            Line(
                 mark="{'",
                 pattern=r"\{(?=[^{}]*'(?:loss|eval_loss|train_loss|reward|train_runtime|eval_\w+)':)",
-                pair=r"'(?P<name>[^']+)':\s*(?P<value>'[^']*'|\w+\([^)]*\)|[^,{}\[\]]+)(?=[,}])",
+                pair=_PAIR,
                 without=frozenset({"total_flos"}),
                 step="bar",
             ),

@@ -157,7 +157,7 @@ GRAMMAR = known(
         lines=(
             Line(
                 mark="iteration",
-                pattern=r"(?<![,\w] )\biteration\s+(?P<step>\d+)/\s*(?P<total>\d+)\s*(?=\|)",
+                pattern=r"(?<![,\w] )\biteration\s+(?P<step>\d+)/\s*(?:(?P<total>\d+)|infinity)\s*(?=\|)",
                 separator="|",
                 names={"lr": "learning rate"},
             ),

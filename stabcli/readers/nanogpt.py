@@ -1,4 +1,4 @@
-"""Reader ``nanogpt``: the console of nanoGPT, and console and ``log.txt`` of build-nanogpt."""
+"""Reader ``nanogpt``: consoles of nanoGPT, llama2.c and build-nanogpt, and the latter's ``log.txt``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ GRAMMAR = known(
                 mark="| loss:",
                 pattern=r"\bstep\s+(?P<step>\d+)\s*(?=\|\s*loss:)",
                 separator="|",
+            ),
+            Line(
+                mark=" | loss ",
+                pattern=rf"^(?P<step>\d+) \| loss (?P<loss>{_NUMBER}) \| lr (?P<lr>{_NUMBER})"
+                r" \| (?P<time>[\d.]+ms) \| mfu (?P<mfu>-?[\d.]+%)",
             ),
             Line(
                 mark="validation loss:",
@@ -86,7 +91,7 @@ def matches(source: Source) -> bool:
     return claims(source, GRAMMAR)
 
 
-@reader(matches, writes="nanoGPT: console; build-nanogpt: console and log.txt")
+@reader(matches, writes="nanoGPT, llama2.c: console; build-nanogpt: console and log.txt")
 def nanogpt(source: Source) -> Iterator[Reading]:
     """Read iteration and evaluation lines. The training loss of an evaluation stays apart."""
     yield from readings(source, GRAMMAR)

@@ -22,7 +22,8 @@ _ROUNDED = ("mfu/actor", "perf/mfu/actor", "actor/lr", "critic/lr")
 def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     for name, factor in _SCALED:
         if name in frame.columns:
-            frame = frame.with_columns((pl.col(name) * factor).alias(name))
+            whole = name.partition("(")[0]
+            frame = frame.with_columns((pl.col(name) * factor).alias(name)).rename({name: whole})
     lost = [c for c in _ROUNDED if c in frame.columns and (frame[c].drop_nulls() == 0.0).all()]
     if lost:
         notes.append(

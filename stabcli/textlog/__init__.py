@@ -5,6 +5,7 @@
 * reading  a file becomes rows, chunk by chunk
 * lines    one line at a time: the arbiter
 * layout   lines that look alike, many at once, only where the result can be proved the same
+* pairs    names with numbers in lines of loops that nobody knows
 * hygiene  prefixes, colours and what else stands around a line
 * numbers  numbers in all their spellings
 * rows     rows put together into columns

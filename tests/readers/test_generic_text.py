@@ -14,7 +14,10 @@ SPELLINGS = [
     "Step: {s}, Loss: {x}",
     "[{s}/900] step {s} | loss = {x} | lr = 0.1",
     "2026-01-02 03:04:05 INFO iteration={s} train_loss={x}",
-    "epoch 1 iter [{s}/900] loss: {x} time: 0.5s",
+    "Iter(train) [  {s}/900]  lr: 2.0000e-05  eta: 0:12:34  time: 1.23  loss: {x}",
+    "(Actor pid=12) step {s}: {{'train/loss': {x}, 'train/lr-pg_0': 1e-06}}",
+    'INFO metrics_tag: {{"step": {s}, "metrics": {{"actor/lm_loss": 1, "loss": {x}}}}}',
+    "INFO train.py:412 in record -- step={s} loss={x} tgs (tokens/gpu/second)=4252.47",
     "global_step: {s} lr: 0.1 loss: {x}",
     "Iteration {s}/900, training loss {x}",
 ]
@@ -59,6 +62,14 @@ def test_nothing_is_made_up(tmp_path: Path):
     run = read(tmp_path / "log", "step 1 loss 2.0 (17) 4.5\nstep 2 loss 1.9 (18) 4.4\n")
 
     assert run.measurements == ["loss"]
+
+
+def test_names_of_source_files_are_no_metrics(tmp_path: Path):
+    """The place in the code that a logger puts before a line is no measurement; units are."""
+    line = "INFO train.py:412 in record -- step={} loss=2.5 tgs (tokens/gpu/second)=4252.47\n"
+    run = read(tmp_path / "log", "".join(map(line.format, range(1, 30))))
+
+    assert run.measurements == ["loss", "tokens_per_second_per_gpu"]
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,11 @@ def test_real_log(shared_data: Path):
 
     assert run.frame["step"].to_list() == list(range(5, 241, 5))
     assert run.facts["parameters"].value == 4_020_571_136
+
+
+def test_a_step_that_is_named_is_taken():
+    """ms-swift names the step in its dictionaries, as text, and needs no bars."""
+    run = sample("hf-stdout/swift.log")
+
+    assert column(run, "loss") == pytest.approx({s: truth("loss")[s] for s in range(581, 631)})
+    assert run.facts["total_steps"].value == 1000

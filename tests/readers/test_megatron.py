@@ -243,3 +243,16 @@ def test_real_log(shared_data: Path):
     assert run.facts["gpus"].value == 64
     assert run.facts["parameters"].value == 52_419_952_640
     assert run.facts["precision"].value == "fp16"
+
+
+@pytest.mark.parametrize("total", ["100", "infinity"])
+@pytest.mark.parametrize(("unit", "took"), [("ms", "500.0"), ("s", "0.5")])
+def test_forks_print_no_end_and_seconds(total: str, unit: str, took: str, tmp_path: Path):
+    """A loop without end and times in seconds are read like others."""
+    line = (
+        f" iteration {{}}/{total} | elapsed time per iteration ({unit}): {took} | lm loss: 2.5 |\n"
+    )
+    run = read(tmp_path / "log", "".join(map(line.format, range(1, 31))))
+
+    assert run.reader == "megatron"
+    assert set(run.frame["step_seconds"].to_list()) == {0.5}

@@ -57,3 +57,13 @@ def test_real_logs(shared_data: Path, pattern: str, rows: int, last: int):
 
     assert (run.reader, run.frame.height) == ("nanogpt", rows)
     assert (run.frame["step"].min(), run.frame["step"].max()) == (0, last)
+
+
+def test_llama2c():
+    """llama2.c writes the step alone before the bars."""
+    run = sample("nanogpt/llama2c.log")
+
+    assert column(run, "loss") == pytest.approx(
+        {s: truth("loss")[s] for s in range(581, 631)}, abs=6e-5
+    )
+    assert {"learning_rate", "step_seconds", "mfu"} <= set(run.frame.columns)

@@ -40,7 +40,7 @@ def test_scaled_learning_rate(tmp_path: Path):
     """Old versions print the learning rate in units of 1e-4."""
     run = read(tmp_path / "log", "step:1 - actor/entropy:0.2 - actor/lr(1e-4):0.010\n" * 2)
 
-    assert run.frame["actor/lr(1e-4)"][0] == pytest.approx(1e-6)
+    assert run.frame["learning_rate"][0] == pytest.approx(1e-6)
 
 
 def test_line_that_was_cut(tmp_path: Path):

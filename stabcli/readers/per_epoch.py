@@ -1,0 +1,119 @@
+"""Reader ``per-epoch``: loops that count their iterations anew in each epoch, in lines or bars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from stabcli.assembly import Reading
+from stabcli.readers import reader
+from stabcli.sources import Source
+from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog.grammar import Config
+from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
+from stabcli.textlog.pairs import HAS_LOSS, PAIR
+
+_AT = r"\[?[ \t]*(?P<at>\d+)[ \t]*/[ \t]*(?P<of>\d+)(?![\d.])"
+_EPOCH = (
+    r"(?<![\w\"'/.])(?i:(?:train(?:ing)?[ _]?)?epoch|train(?:ing)?)(?:\(train\))?[ \t:=#]*"
+    r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*\d+)?[ \t]*\]?"
+)
+_BETWEEN = r"[\s,:|{}\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
+"""What stands between the epoch and the iteration: ``, Step [``, `` | ``, ``][``."""
+_EVALUATES = r"(?![^%]*(?i:\b(?:val|valid|validat\w+|eval\w*|test\w*)\b)[^%]*\d%\|)"
+_BAR = r"(?:\d%\|[^|\r]*\||[━╸╺]+)[ \t]*(?P<at>\d+)/(?P<of>\d+)(?![\d.])"
+_KERAS = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
+_NOT_MEASURED = frozenset({"eta", "Epoch", "epoch", "Step", "step", "Iter", "iter", "Batch",
+                           "batch", "Train", "train"})  # fmt: skip
+_MARKS = ("loss", "Loss", "LOSS")
+_MOST_EPOCHS = 1 << 31
+_LIGHTNING = "v_num"
+"""Stands in the bars of Lightning, whose first epoch is 0."""
+_HEADING = Line(
+    mark="Epoch",
+    pattern=r"^Epoch[ \t]+(?P<epoch>\d+)[ \t]*/[ \t]*\d+[ \t]*$",
+    step="bar",
+    main=False,
+)
+"""What Keras prints above the bar of an epoch, which does not name it."""
+
+
+def _line(pattern: str, mark: str) -> Line:
+    return Line(mark=mark, pattern=pattern, pair=PAIR, without=_NOT_MEASURED, step="bar")
+
+
+def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
+    """Number the iterations through all epochs: those of the epochs before, and its own."""
+    if "at" not in frame.columns:
+        return frame.clear()
+    if "epoch" in frame.columns:
+        frame = frame.with_columns(pl.col("epoch").fill_null(strategy="forward"))
+    frame = frame.filter(pl.col("at").is_not_null())
+    at, of = (frame[c].to_numpy() for c in ("at", "of"))
+    fell = np.diff(at) < 0
+    if "epoch" in frame.columns and frame["epoch"].null_count() == 0:
+        epoch = frame["epoch"].to_numpy().clip(0, _MOST_EPOCHS).astype(int)
+        epoch = epoch - (0 if (epoch == 0).any() or _LIGHTNING in frame.columns else 1)
+    else:
+        epoch = np.concatenate(([0], np.cumsum(fell)))
+    anew = np.diff(epoch) > 0
+    usual = float(np.median(of))
+    goes_on = anew.any() and not (fell & anew).any() and at.max() > usual / 2 and (at < of).any()
+    before = 0.0 if goes_on else epoch * usual
+    step = pl.Series("step", before + at)
+    if anew.any() and not goes_on:
+        notes.append(
+            "iterations are counted anew in each epoch: steps go on through all epochs, of"
+            f" {usual:,.0f} iterations each"
+        )
+    # A bar is drawn again and again: what it showed last of a step is it.
+    frame = frame.with_columns(step).drop("at", "of", _LIGHTNING, strict=False)
+    return frame.filter(step != step.shift(-1, fill_value=-1))
+
+
+def _grammar(name: str, tier: int, *patterns: str) -> Grammar:
+    lines = tuple(_line(pattern, mark) for pattern in patterns for mark in _MARKS)
+    return known(
+        Grammar(
+            name=name,
+            lines=(*lines, _HEADING),
+            says=(FLAGS, NVIDIA_SMI),
+            steps=_steps,
+            facts=gpus_of,
+            tier=tier,
+        )
+    )
+
+
+LINES = _grammar("per-epoch", 1, rf"^(?=.*?{_EPOCH}{_BETWEEN}{_AT})(?={HAS_LOSS})")
+BARS = _grammar(
+    "per-epoch, bars",
+    3,
+    rf"^{_EVALUATES}(?=.*?{_EPOCH}.*?{_BAR})(?={HAS_LOSS})",
+    rf"^{_EVALUATES}(?=.*?{_BAR})(?={HAS_LOSS})",
+    rf"{_KERAS}(?={HAS_LOSS})",
+)
+
+
+def matches(source: Source) -> bool:
+    """Claim a text log whose lines or bars show an epoch, an iteration of it and a loss."""
+    return claims(source, LINES) or claims(source, BARS)
+
+
+@reader(matches, writes="MMEngine, XTuner, timm, Lightning's and Keras' bars, loops with tqdm")
+def per_epoch(source: Source) -> Iterator[Reading]:
+    """Read lines like ``Epoch [2/10], Step [100/600], Loss: 0.5``, and bars that show a loss.
+
+    Steps are numbered through all epochs. Of a value and the average of it behind it, ``6.59
+    (6.60)``, the value is taken. Bars of an evaluation are passed by.
+    """
+    grammar = LINES if claims(source, LINES) else BARS
+    what = (
+        "no reader knows this format: the values named in"
+        f" {'lines' if grammar is LINES else 'progress bars'} with a loss were taken"
+    )
+    for reading in readings(source, grammar):
+        yield replace(reading, notes=(what, *reading.notes))

@@ -1,0 +1,101 @@
+"""Reader ``per-epoch``: iterations that are counted anew in each epoch."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.textlogs import column, read, sample, truth
+
+LENGTH = 20
+"""Iterations of an epoch in the logs made here."""
+LOSSES = {s: 3.0 - s / 100 for s in range(1, 50)} | {50: math.nan}
+
+ONE_BASED = [
+    "Epoch [{e}/3], Step [{i}/20], Loss: {x}",
+    "epoch {e} iter [{i}/20] loss: {x} time: 0.5s",
+    "Epoch {e}/3 Batch {i}/20 - loss: {x} - acc: 0.5",
+    "| epoch   {e} | {i:5d}/   20 batches | lr 20.00 | ms/batch 12.34 | loss {x}",
+    "2024/01/01 10:00:00 - mmengine - INFO - Epoch(train)  [{e}][  {i}/20]  lr: 2.0  loss: {x}",
+    "INFO - {{ Epoch:[  {e}/  3], step:[    {i}/   20], loss: {x}, global_norm: [1.23]}}",
+    "Epoch {e}/3\n{i}/20 [=====>.....] - ETA: 3s - loss: {x} - accuracy: 0.5",
+    "Epoch {e}/3  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s, loss={x}, lr=1e-4]",
+]
+ZERO_BASED = [
+    "Train Epoch: {e} [{i}/20 (5%)]\tLoss: {x}",
+    "Epoch: [{e}]  [  {i}/20]  eta: 0:12:34  lr: 0.000001  loss: {x} (2.9)  grad_norm: 0.39 (nan)",
+    "Train: {e} [   {i}/20 (  5%)]  Loss: {x} (2.9)  Time: 0.456s, 2245.61/s  LR: 1.000e-03",
+    "epoch {e} loss {x}:  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s]",
+    "loss: {x}:  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s]",
+    "Epoch {e}/2  ━━━━━╸━━━━━ {i}/20 0:00:12 • 0:01:28 9.9it/s v_num: 3.000 train_loss: {x}",
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"])
+@pytest.mark.parametrize(
+    ("spelling", "first"), [(s, 1) for s in ONE_BASED] + [(s, 0) for s in ZERO_BASED]
+)
+def test_steps_go_on_through_the_epochs(spelling: str, first: int, end: str, tmp_path: Path):
+    """Steps and losses as these loops print them, NaN included; no epoch is taken for a restart."""
+    if "\n" in spelling and end == "\r":
+        pytest.skip("it has a line end of its own")
+    lines = [
+        spelling.format(e=(s - 1) // LENGTH + first, i=(s - 1) % LENGTH + 1, x=x)
+        for s, x in LOSSES.items()
+    ]
+    run = read(tmp_path / "log", end.join(lines) + "\n")
+
+    assert run.reader == "per-epoch"
+    assert column(run, "loss") == pytest.approx(LOSSES, nan_ok=True)
+    assert len(run.attempts) == 1
+    assert any("counted anew in each epoch" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("name", ["lines.log", "bars.log"])
+def test_samples(name: str):
+    """The steps of the run that the samples print, in order."""
+    run = sample(f"per-epoch/{name}")
+
+    assert column(run, "loss") == pytest.approx(truth("loss"), abs=6e-5)
+
+
+def test_evaluation_bars_are_passed_by():
+    """The bar of an evaluation is no step; the loss that it found stands in the bar of training."""
+    assert column(sample("per-epoch/bars.log"), "val_loss") == pytest.approx(
+        truth("val_loss"), abs=6e-5
+    )
+
+
+def test_bars_of_an_evaluation_with_a_loss(tmp_path: Path):
+    """A loss in the bar of an evaluation is none of training."""
+    text = ""
+    for e in range(3):
+        for i in range(1, 21):
+            text += f"Train {e}: {5 * i}%|##| {i}/20 [00:01<00:20, 2.1it/s, loss=2.5]\r"
+        for i in range(1, 6):
+            text += f"Eval: {20 * i}%|##| {i}/5 [00:01<00:20, 2.1it/s, loss=9.5]\r"
+    run = read(tmp_path / "log", text)
+
+    assert run.frame["step"].to_list() == list(range(1, 61))
+    assert set(run.frame["loss"].to_list()) == {2.5}
+
+
+def test_steps_that_already_go_on(tmp_path: Path):
+    """A log that names epochs but counts its steps through all of them is taken at its word."""
+    text = "".join(
+        f"Epoch {s // 20 + 1} Step {s}/60 lr: 1.0e-05 loss: 2.5, tgs: 15000.0\n"
+        for s in range(1, 61)
+    )
+    run = read(tmp_path / "log", text)
+
+    assert run.frame["step"].to_list() == list(range(1, 61))
+
+
+def test_a_restart_is_one(tmp_path: Path):
+    """A loop that goes back by an epoch was restarted."""
+    text = ""
+    for e in (1, 2, 3, 2, 3, 4):
+        text += "".join(f"Epoch [{e}/9], Step [{i}/20], Loss: 2.5\n" for i in range(1, 21))
+    run = read(tmp_path / "log", text)
+
+    assert [(a.first_step, a.last_step) for a in run.attempts] == [(1, 60), (21, 80)]
