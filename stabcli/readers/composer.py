@@ -13,7 +13,7 @@ from stabcli.textlog import Grammar, Line, Says, claims, known, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.records import MARK, joined
 
-_VALUE = r"(?P<name>\S[^:]*):\s(?P<value>.*\S)"
+_VALUE = r"(?P<name>\S[^:]{0,250}):\s(?P<value>.*\S)"
 _BATCH = "time/batch"
 """Batches done before the one of the row, where a schedule counts in tokens, samples or epochs."""
 _HEADS = (0, 1, 2, 3)

@@ -23,7 +23,9 @@ _EPOCH = (
 )
 _BETWEEN = r"[\s,:|{}\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
 """What stands between the epoch and the iteration: ``, Step [``, `` | ``, ``][``."""
-_EVALUATES = r"(?![^%]*(?i:\b(?:val|valid|validat\w+|eval\w*|test\w*)\b)[^%]*\d%\|)"
+_SAID = r".{0,250}?"
+"""What stands before a bar, or between its parts."""
+_EVALUATES = rf"(?!{_SAID}(?i:\b(?:val|valid|validation|validating|eval|evaluat\w+|test|testing)\b){_SAID}\d%\|)"
 _BAR = r"(?:\d%\|[^|\r]*\||[━╸╺]+)[ \t]*(?P<at>\d+)/(?P<of>\d+)(?![\d.])"
 _KERAS = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
 _NOT_MEASURED = frozenset({"eta", "Epoch", "epoch", "Step", "step", "Iter", "iter", "Batch",
@@ -92,8 +94,8 @@ LINES = _grammar("per-epoch", 1, rf"^(?=.*?{_EPOCH}{_BETWEEN}{_AT})(?={HAS_LOSS}
 BARS = _grammar(
     "per-epoch, bars",
     3,
-    rf"^{_EVALUATES}(?=.*?{_EPOCH}.*?{_BAR})(?={HAS_LOSS})",
-    rf"^{_EVALUATES}(?=.*?{_BAR})(?={HAS_LOSS})",
+    rf"^{_EVALUATES}(?={_SAID}{_EPOCH}{_SAID}{_BAR})(?={HAS_LOSS})",
+    rf"^{_EVALUATES}(?={_SAID}{_BAR})(?={HAS_LOSS})",
     rf"{_KERAS}(?={HAS_LOSS})",
 )
 

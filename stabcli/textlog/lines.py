@@ -134,8 +134,9 @@ class Parser:
                     yield column, spelt, value
         if line.separator is None:
             return
-        at = 0
-        for i, whole in enumerate(text.split(line.separator)):
+        at = text.rfind(line.separator, 0, part[0]) + 1
+        before = text.count(line.separator, 0, at)
+        for i, whole in enumerate(text[at : part[1]].split(line.separator), before):
             begin, end = at, at + len(whole)
             at = end + 1
             start, stop = max(begin, part[0]), min(end, part[1])

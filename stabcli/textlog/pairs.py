@@ -5,8 +5,8 @@ from __future__ import annotations
 NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 """A number, or what stands for none."""
 PAIR = (
-    r"(?<![\w.])(?P<name>(?![\w./]*\.(?:py|cc?|cpp|cu)\b)"
-    r"[A-Za-z][\w./]*(?:-[\w./]+)*(?: (?i:loss|norm|rate|scale))?)"
+    r"(?<![\w./])(?P<name>(?![\w./]{0,99}\.(?:py|cc?|cpp|cu)\b)"
+    r"[A-Za-z][\w./]{0,99}(?:-[\w./]{1,99}){0,9}(?: (?i:loss|norm|rate|scale))?)"
     r"(?:[\"']\s*:\s*|(?:[ \t]?\([A-Za-z/]+\))?\s*[:=]\s*|(?i:(?<=loss)|(?<=norm)|(?<=lr)|(?<=rate))[ \t]+)"
     rf"(?:\[(?={NUMBER}\]))?(?P<value>{NUMBER}\s?(?:%(?!\|)|ms\b|s\b)?)(?![\w/.%])"
 )
