@@ -48,7 +48,7 @@ def entropy_explosion(
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule entropy-explosion --format brief
-    warning   entropy-explosion    attempt 0  step 558..800  entropy 2.671, expected 0.4529
+    error     entropy-explosion    attempt 0  step 558..800  entropy 2.671, expected 0.4529
 
     ## Sources
     - Rising entropy with a falling score, fine as long as it is below 1: rllm, issue 116; verl,

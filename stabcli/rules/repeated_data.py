@@ -76,7 +76,8 @@ def repeated_data(
         usual = float(np.median(gain))
         error = median_error(SIGMA_PER_MAD * float(np.median(np.abs(gain - usual))), len(gain))
         level = float(np.median(parent.values[theirs]))
-        if usual < max(lower * abs(level), sigmas * error) or _sick(signal, level, lower):
+        least = max(lower * abs(level), sigmas * error)
+        if not 0 < least <= usual or _sick(signal, level, lower):
             continue
         yield finding(
             run,
@@ -85,7 +86,7 @@ def repeated_data(
             severity="warning",
             value=float(np.median(signal.values[mine])),
             expected=level,
-            score=usual / max(lower * abs(level), sigmas * error),
+            score=usual / least,
             tags=("resume",),
         )
     for signal in parts:
@@ -138,7 +139,7 @@ def _begun(
     value = float(np.median(x[:rows]))
     wander = sigmas * median_error(max(noise(before), noise(x)), rows, rows)
     least = max(lower * abs(expected), wander)
-    if expected - value < least:
+    if not 0 < least <= expected - value:
         return None
     reach = max(MINIMUM, where // 20)
     best, step = where, -np.inf
