@@ -109,10 +109,10 @@ def repeated_data(
             tags=("resume", "unseen-again"),
         )
     if not looked:
-        raise CannotLook(
-            f"no restart redid {MINIMUM} logged steps, none has {rows} rows on both sides of the"
-            " place where data that was seen would run out"
-        )
+        why = f"no restart redid {MINIMUM} logged steps"
+        if any(s.resumed for s in parts):
+            why += f" or has {rows} rows on both sides of where data that was seen would run out"
+        raise CannotLook(why)
 
 
 def _date(signal: Signal, parts: list[Signal], rows: int) -> int | None:

@@ -64,7 +64,7 @@ def test_a_run_that_ends_before_the_date_is_not_looked_at():
     order = np.r_[0:610, 600:1000]
     run = make_run(**{k: v[order] for k, v in columns.items()})
     assert "run out" in skipped(run, "repeated-data")
-    assert "run out" in skipped(make_run(**healthy(1000)), "repeated-data")
+    assert "no restart" in skipped(make_run(**healthy(1000)), "repeated-data")
 
 
 @pytest.mark.parametrize("value", [0.0, 2.0, float("nan"), float("inf"), 1e308])
