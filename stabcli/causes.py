@@ -25,6 +25,7 @@ from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 from stabcli.troubles import gravity
 from stabcli.units import Step, number
+from stabcli.waiting import held_up
 
 CauseName = Literal[
     "learning-rate",
@@ -36,6 +37,7 @@ CauseName = Literal[
     "restart",
     "hardware",
     "bad-batch",
+    "data-loading",
     "slow-hardware",
 ]
 CAUSES: tuple[CauseName, ...] = get_args(CauseName)
@@ -382,10 +384,17 @@ def _of_speed(run: Run, incident: Incident) -> Iterator[Cause]:
     yield from _of_plan(run, incident)
     if incident.shown.metric in CLOCKS:
         why = "a hung collective or file system, a lost node, a queue; the log does not tell which"
-        yield Cause(
-            name="slow-hardware", standing="hypothesis", why=why, rows=(_row(incident.worst),)
-        )
+        told = (_row(incident.worst),)
+        yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=told)
         return
+    f = incident.shown
+    held = held_up(run, f.metric, f.attempt, (f.first, f.last), (f.value, f.expected))
+    if held and held.part:
+        rows = (Row(metric=held.metric, attempt=f.attempt, step=s, value=v) for s, v in held.rows)
+        why = f"{held.says}: {held.part:.0%} of what the steps lost"
+        standing: Standing = "observed" if held.part >= 0.5 else "supported"
+        yield Cause(name="data-loading", standing=standing, why=why, rows=tuple(rows))
     why = "a slow node, a full network or a slow data loader; the log does not tell which"
-    rows = (_row(incident.lead),)
-    yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=rows)
+    if held:
+        why = f"a slow node or a full network; {held.says}"
+    yield Cause(name="slow-hardware", standing="hypothesis", why=why, rows=(_row(incident.lead),))

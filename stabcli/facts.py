@@ -169,6 +169,12 @@ FACTS: Mapping[str, Known] = {
         "weight of the divergence of the policy from its reference",
         "kl_coefficient, kl_coef, kl_coeff, kl_loss_coef, init_kl_coef, kl_penalty_coef",
     ),
+    "kl_estimator": _known(
+        "text", "how the divergence is estimated from samples: k1, k2, k3, ...", "kl_estimator"
+    ),
+    "kl_loss_type": _known(
+        "text", "how the divergence in the loss is estimated: low_var_kl, ...", "kl_loss_type"
+    ),
     "entropy_coefficient": _known(
         "number",
         "weight of the entropy that is rewarded",

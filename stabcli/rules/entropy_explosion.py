@@ -17,14 +17,16 @@ START = 25
 
 @rule(needs=("entropy",), presets=("default",), since="0.1.0")
 def entropy_explosion(
-    run: Run, *, ratio: float = 3.0, nats: float = 1.0, rows: int = 10
+    run: Run, *, ratio: float = 3.0, nats: float = 1.0, rows: int = 10, error: float = 2.0
 ) -> Iterator[Finding]:
     """Entropy of the policy grows out of hand: it turns to noise.
 
     ## What it finds
     Entropy at ``ratio`` times the median of its first 25 rows (and 0.3 nats above), or ``nats``
     above it, for ``rows`` rows. A warning where the reward, or the reward on held-out tasks,
-    falls meanwhile; a notice where it does not, or is not logged.
+    falls meanwhile, and an error where it has besides come ``error`` times ``nats`` above that
+    median (of sums over tokens, to ``error`` times ``ratio`` of it); a notice where the reward does
+    not fall, or is not logged.
 
     ## Why it matters
     The policy drifts from language it knows; responses get longer and emptier, and the reward
@@ -42,14 +44,15 @@ def entropy_explosion(
     ratio: Multiple of the starting level.
     nats: Rise over the starting level, in nats per token.
     rows: Rows it must last.
+    error: Multiple of ``nats`` from which it is an error where the reward falls.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule entropy-explosion --format brief
-    warning   entropy-explosion    attempt 0  step 558..800  entropy 2.671, expected 0.4529
+    error     entropy-explosion    attempt 0  step 558..800  entropy 2.671, expected 0.4529
 
     ## Sources
     - Rising entropy with a falling score, fine as long as it is below 1: rllm, issue 116; verl,
-      issue 2738.
+      issue 2738. The former's user saw 2 nats with a falling score, whence ``error``.
     """
     looked = False
     for raw in signals(run, "entropy"):
@@ -66,7 +69,11 @@ def entropy_explosion(
             high |= smooth >= level + nats
         for first, last in lasting(high, rows, gap=5):
             peak = first + int(np.argmax(smooth[first : last + 1]))
-            severity: Severity = "warning" if _falls(run, signal.rows[: last + 1]) else "notice"
+            top = float(smooth[peak])
+            far = top >= (error * ratio * level if summed else level + error * nats)
+            severity: Severity = "error" if far else "warning"
+            if not _falls(run, signal.rows[: last + 1]):
+                severity = "notice"
             yield finding(
                 run,
                 metric="entropy",

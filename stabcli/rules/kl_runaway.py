@@ -22,6 +22,14 @@ MIDDLE = 20
 STEP_KL = re.compile(r"(?:^|/)ppo_kl(?:/mean)?$")
 """What the divergence of one update is called: ``actor/ppo_kl`` in verl."""
 
+K3 = ("k3", "low_var_kl")
+"""What the estimator r - 1 - ln r, which is never negative, is called; the latter by verl."""
+K3_NAME = re.compile(r"(?:^|[/_.])(?:k3|low_var_kl)(?:$|[/_.])")
+ROUNDING = 1e-6
+"""Nats below 0 that rounding of fp32 brings an estimate to."""
+NO_ESTIMATE = re.compile(r"coef|weight|beta|grad|std|diff|reward|penalty|advantage")
+"""What is computed with a divergence, or from it, may have either sign."""
+
 
 @rule(presets=("default",), since="0.1.0")
 def kl_runaway(
@@ -33,6 +41,7 @@ def kl_runaway(
     before: int = 50,
     rows: int = 5,
     step: float = 0.1,
+    negative: float = 0.004,
 ) -> Iterator[Finding]:
     """The policy runs away from its reference.
 
@@ -44,12 +53,20 @@ def kl_runaway(
     learns moves away from where it started. And the divergence of one update, from the policy
     that made its rollouts, above ``step`` nats for as long: a warning.
 
+    And an estimate of the kind k3, r - 1 - ln r, below 0, where it cannot be: a warning from
+    ``negative`` nats on, an error where it lies there in half of all rows, and a notice where
+    rounding explains it. A column is of that kind only if its name says k3 or low_var_kl, or the
+    run's kl_estimator (of ``kl``) or kl_loss_type (of ``kl_loss``) does; ``kl`` alone may be k1,
+    which is negative in healthy runs.
+
     ## Why it matters
     Far from the reference the reward model was never trained, and the gradients of the penalty
     take over.
 
     ## What to do
-    Raise the KL coefficient or lower the learning rate, and go back to before the leap.
+    Raise the KL coefficient or lower the learning rate, and go back to before the leap. Where k3
+    is negative, look for a wrong sign, a mask, or the estimator that is really used: the penalty
+    may push the policy away.
 
     ## When it errs
     Estimators of single samples have heavy tails. Where the divergence is summed over the tokens
@@ -62,6 +79,7 @@ def kl_runaway(
     before: Rows whose median is the level before.
     rows: Rows it must last.
     step: Divergence of one update in nats that is still healthy.
+    negative: Nats below 0 that rounding may bring an estimate of the kind k3 to.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_policy.jsonl --rule kl-runaway --format brief
@@ -70,8 +88,12 @@ def kl_runaway(
     ## Sources
     - 0.1 nats as the limit of health: docs/algo/rollout_corr.md of verl. Ten times the early
       level is a judgement, not a measurement.
+    - k3 is never negative: Schulman, Approximating KL divergence (2020); low_var_kl is the same in
+      verl's core_algos.py. 0.004 is half the distance of two bf16 numbers above 1.
     """
-    looked = False
+    found = [*_negative(run, negative)]
+    yield from found
+    looked = bool(found)
     for metric in (m for m in run.measurements if STEP_KL.search(normalise(m))):
         for raw in signals(run, metric):
             signal = raw.finite()
@@ -137,6 +159,49 @@ def kl_runaway(
     if not looked:
         few = f"fewer than {10 + rows} logged divergences in every attempt"
         raise CannotLook(few if run.has("kl") else "the log has no kl")
+
+
+def _negative(run: Run, least: float) -> Iterator[Finding]:
+    """Find estimates below 0 in columns that are known never to be."""
+    for metric in run.measurements:
+        if not _is_k3(run, metric):
+            continue
+        x = run.array(metric)
+        for raw in signals(run, metric):
+            signal = raw.finite()
+            low = signal.values < -ROUNDING
+            if not low.any():
+                continue
+            bad = signal.values < -least
+            severity: Severity = "warning" if bad.any() else "notice"
+            if 2 * int(bad.sum()) >= len(signal) >= 10:
+                severity = "error"
+            rows = signal.rows[bad if bad.any() else low]
+            peak = int(rows[np.argmin(x[rows])])
+            yield finding(
+                run,
+                metric=metric,
+                rows=(int(rows[0]), int(rows[-1])),
+                peak=peak,
+                severity=severity,
+                value=float(x[peak]),
+                expected=0.0,
+                score=float(-x[peak] / max(least, ROUNDING)),
+                tags=("negative-k3",),
+            )
+
+
+def _is_k3(run: Run, metric: str) -> bool:
+    """Say whether a column is known to hold an estimate of the kind k3."""
+    name = normalise(run.word(metric))
+    last = re.sub(r"/mean$", "", name).rpartition("/")[2]
+    if NO_ESTIMATE.search(name):
+        return False
+    if K3_NAME.search(name):
+        return True
+    fact = {"kl_loss": "kl_loss_type", "kl": "kl_estimator"}.get(last)
+    known = run.facts.get(fact) if fact else None
+    return known is not None and normalise(str(known.value)) in K3
 
 
 def _finding(

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.levels import SIGMA_PER_MAD, median_error
+from stabcli.levels import SIGMA_PER_MAD, median_error, noise
 from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import MINIMUM, Signal, signals
+from stabcli.series import MINIMUM, Signal, signals, slope
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0")
 def repeated_data(
-    run: Run, *, sigmas: float = 4.0, lower: float = 0.01, differs: float = 0.05
+    run: Run, *, sigmas: float = 4.0, lower: float = 0.01, differs: float = 0.05, rows: int = 50
 ) -> Iterator[Finding]:
     """After a restart the loss is too good: the data was seen before.
 
@@ -22,7 +22,10 @@ def repeated_data(
     Over the steps that a restart redid, the median difference of the losses is ``lower`` (of the
     loss) in favour of the second time, and ``sigmas`` robust standard errors. Left out are
     restarts from a loss that had gone bad, and those whose learning rate was changed by more than
-    ``differs``.
+    ``differs``: a warning. Or, whether steps were redone or not, the loss falls by as much at the
+    restart, median of ``rows`` rows against those before, below what its slope explains, and steps
+    up by as much where the data that the weights had seen runs out: as many steps after the restart
+    as the run had done before it. An error, tagged ``unseen-again``: nothing else keeps that date.
 
     ## Why it matters
     A data loader that starts over feeds what the weights already know. The loss looks good, and
@@ -33,12 +36,15 @@ def repeated_data(
     Restore the position of the data loader with the checkpoint, or skip the batches already seen.
 
     ## When it errs
-    A change made along with the restart, such as another batch size, has the same effect.
+    A change made along with the restart, such as another batch size, has the same effect. Where
+    the data loader goes back to the start of an epoch that began later than the run, or by
+    another number of steps, the step up comes at another place and is not taken for it.
 
     ## Settings
     sigmas: Least difference in robust standard errors.
     lower: Least difference relative to the loss.
     differs: Relative difference of the learning rate beyond which attempts are not compared.
+    rows: Rows of each median on both sides of the restart and of the step up.
 
     ## Example
     $ stabcli scan sample_logs/jsonl/synthetic_repeated_data.jsonl --rule repeated-data --format brief
@@ -70,7 +76,8 @@ def repeated_data(
         usual = float(np.median(gain))
         error = median_error(SIGMA_PER_MAD * float(np.median(np.abs(gain - usual))), len(gain))
         level = float(np.median(parent.values[theirs]))
-        if usual < max(lower * abs(level), sigmas * error) or _sick(signal, level, lower):
+        least = max(lower * abs(level), sigmas * error)
+        if not 0 < least <= usual or _sick(signal, level, lower):
             continue
         yield finding(
             run,
@@ -79,11 +86,73 @@ def repeated_data(
             severity="warning",
             value=float(np.median(signal.values[mine])),
             expected=level,
-            score=usual / max(lower * abs(level), sigmas * error),
+            score=usual / least,
             tags=("resume",),
         )
+    for signal in parts:
+        where = _date(signal, parts, rows)
+        if where is None:
+            continue
+        looked = True
+        begun = _begun(signal, where, rows, sigmas, lower)
+        if begun is None:
+            continue
+        at, value, expected, score = begun
+        yield finding(
+            run,
+            metric="loss",
+            rows=(int(signal.rows[0]), int(signal.rows[at - 1])),
+            severity="error",
+            value=value,
+            expected=expected,
+            score=score,
+            tags=("resume", "unseen-again"),
+        )
     if not looked:
-        raise CannotLook(f"no restart redid {MINIMUM} logged steps")
+        why = f"no restart redid {MINIMUM} logged steps"
+        if any(s.resumed for s in parts):
+            why += f" or has {rows} rows on both sides of where data that was seen would run out"
+        raise CannotLook(why)
+
+
+def _date(signal: Signal, parts: list[Signal], rows: int) -> int | None:
+    """Return the index of the first unseen data, had the loader started over; None if not logged."""
+    if not signal.resumed or len(signal.inherited) < rows:
+        return None
+    seen = int(signal.steps[0]) - min(int(p.steps[0]) for p in parts if len(p))
+    at = int(np.searchsorted(signal.steps, int(signal.steps[0]) + seen))
+    reach = max(MINIMUM, at // 20)
+    return at if at - reach >= rows and at + reach + rows <= len(signal) else None
+
+
+def _begun(
+    signal: Signal, where: int, rows: int, sigmas: float, lower: float
+) -> tuple[int, float, float, float] | None:
+    """Find a loss too low since a restart that steps up near ``where``.
+
+    Returns:
+        Index of the first row after the step, level until then, level expected, score.
+    """
+    before, x = signal.inherited[-rows:], signal.values
+    falling = min(0.0, slope(np.arange(rows, dtype=float), before)) * rows
+    expected = float(np.median(before)) + falling
+    value = float(np.median(x[:rows]))
+    wander = sigmas * median_error(max(noise(before), noise(x)), rows, rows)
+    least = max(lower * abs(expected), wander)
+    if not 0 < least <= expected - value:
+        return None
+    reach = max(MINIMUM, where // 20)
+    best, step = where, -np.inf
+    for at in range(where - reach, where + reach + 1):
+        low = x[at - rows : at]
+        rising = max(0.0, slope(np.arange(rows, dtype=float), low)) * rows
+        up = float(np.median(x[at : at + rows])) - float(np.median(low)) - rising
+        if up > step:
+            best, step = at, up
+    # The step back up is that down: a rise of another size is another event.
+    if step < max(least, (expected - value) / 2):
+        return None
+    return best, value, expected, min(expected - value, step) / least
 
 
 def _sick(signal: Signal, level: float, lower: float) -> bool:

@@ -12,6 +12,7 @@ from stabcli.levels import centred, falls, lasting, noise, on_a_grid
 from stabcli.rules import STATISTIC, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, planned_changes, signals, spread
+from stabcli.waiting import SHARE, waiting
 
 METRICS = ("tokens_per_second", "tokens_per_second_per_gpu", "step_seconds")
 """What may tell the speed, the best first."""
@@ -30,6 +31,7 @@ def throughput_drop(
     stall: float = 0.35,
     lost: float = 10.0,
     startup: int = 3,
+    loading: float = SHARE,
 ) -> Iterator[Finding]:
     """Training gets slower and stays slower, or stands still for a while.
 
@@ -43,7 +45,9 @@ def throughput_drop(
     warning, and a notice where it is one row at a multiple of 500 steps, as checkpoints are. Left
     out are the first rows of an attempt, rows of evaluations and known checkpoints, dips that
     recur at a fixed distance, and the last row, which holds the final checkpoint. A change of
-    batch size or number of GPUs begins anew.
+    batch size or number of GPUs begins anew. And one notice for the run, which belongs to no event,
+    where more than ``loading`` of the time goes into loading data, in the median of both halves of
+    its rows; only where the log tells that time, in percent, or in seconds beside those of a step.
 
     ## Why it matters
     A run that is 6 % slower costs 6 % more, and nothing in the loss shows it. One slow node sets
@@ -66,6 +70,7 @@ def throughput_drop(
     stall: Share of the usual speed below which a row is a stall.
     lost: Time that a drop must cost, in rows at the usual speed, to be more than a notice.
     startup: Rows at the start of each attempt that are left out, at least.
+    loading: Share of the time for loading data from which a run is held up by it.
 
     ## Example
     $ stabcli scan sample_logs/csv/slow_stretch.csv --rule throughput-drop --format brief
@@ -74,6 +79,7 @@ def throughput_drop(
     ## Sources
     - 30 % below the recent median: the field's rule of thumb, true at every checkpoint and blind
       to a sick node; kept as ``seed-throughput-drop``.
+    - 10 % of the time for loading data is a judgement; torchtitan and OLMo-core log that share.
     - 149 to 140 TFLOP/s from one sick node: chronicles of BLOOM (bigscience-workshop).
     """
     metric = next((m for m in METRICS if run.has(m)), None)
@@ -125,6 +131,7 @@ def throughput_drop(
     if not looked:
         raise CannotLook(f"fewer than {LEAST} rows with {metric} after the start of each attempt")
     yield from _told(stalls, total)
+    yield from _loading(run, startup, loading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,4 +275,32 @@ def _told(stalls: list[tuple[Finding, float]], total: int) -> Iterator[Finding]:
         first=min(found.first for found, _ in stalls),
         last=max(found.last for found, _ in stalls),
         tags=(STATISTIC, f"stalls-{len(stalls)}"),
+    )
+
+
+def _loading(run: Run, startup: int, limit: float) -> Iterator[Finding]:
+    """Tell of a run that waits for its data from start to end."""
+    told = waiting(run)
+    if told is None:
+        return
+    known = [s.rows[startup:] for s in signals(run, told.metric)]
+    rows = np.concatenate([*known, np.empty(0, np.int64)]).astype(np.int64)
+    rows = rows[np.isfinite(told.share[rows])]
+    halves = np.array_split(told.share[rows], 2)
+    if len(rows) < LEAST or min(float(np.median(h)) for h in halves) <= limit:
+        return
+    middle = float(np.median(told.share[rows]))
+    at = int(rows[np.argmin(np.abs(told.share[rows] - middle))])
+    mine = rows[run.frame["attempt"].to_numpy()[rows] == run.frame["attempt"][at]]
+    scale = float(told.scale[at])
+    yield finding(
+        run,
+        metric=told.metric,
+        rows=(int(mine[0]), int(mine[-1])),
+        peak=at,
+        severity="notice",
+        value=float(told.share[at]) * scale,
+        expected=limit * scale,
+        score=float(told.share[at]) / limit if limit else None,
+        tags=(STATISTIC, "waits-for-data"),
     )

@@ -178,6 +178,25 @@ def test_entropy_explosion():
     assert 140 < falling[0].first < 200
 
 
+@pytest.mark.parametrize(("top", "severity"), [(1.9, "warning"), (2.6, "error")])
+def test_entropy_that_explodes_while_the_reward_falls_is_an_error(top, severity):
+    """From two nats above where it began; with a rising reward a notice, however far."""
+    columns = policy()
+    columns["entropy"] = columns["entropy"] * decay(300, 1.0, 120, 180, top / 0.35)
+    assert [f.severity for f in findings(make_run(**columns), "entropy-explosion")] == ["notice"]
+    columns["reward"] = columns["reward"] - np.linspace(0, 1, 300)
+    assert [f.severity for f in findings(make_run(**columns), "entropy-explosion")] == [severity]
+
+
+@pytest.mark.parametrize(("times", "severity"), [(4, "warning"), (8, "error")])
+def test_summed_entropy_that_explodes_is_compared_with_itself(times, severity):
+    """Two nats more are nothing for a sum over a response."""
+    columns = policy()
+    columns["entropy"] = 100 * columns["entropy"] * decay(300, 1.0, 120, 180, times)
+    columns["reward"] = columns["reward"] - np.linspace(0, 1, 300)
+    assert [f.severity for f in findings(make_run(**columns), "entropy-explosion")] == [severity]
+
+
 # --- divergence, clipping, rewards ------------------------------------------------------------
 
 

@@ -183,7 +183,20 @@ def test_frequent_spikes_are_counted():
     run = changed("loss", slice(300, None, 150), lambda x: 2 * x)
     (found,) = findings(run, "spike-rate")
     assert found.severity == "notice"
-    assert any(t.startswith("rate-") for t in found.tags)
+    ours, theirs = (
+        [float(t.rpartition("-")[2].rstrip("%")) for t in found.tags if t.startswith(start)]
+        for start in ("rate-", "olmo2-rate-")
+    )
+    assert ours == pytest.approx([0.6], abs=0.1)
+    assert theirs == pytest.approx([0.7], abs=0.2)
+
+
+def test_short_runs_have_the_rate_of_short_windows_only():
+    """1,000 rows and not one more."""
+    columns = {k: v[:1000] for k, v in healthy(2000).items()}
+    columns["loss"][300::150] *= 2
+    (found,) = findings(make_run(**columns), "spike-rate")
+    assert not any(t.startswith("olmo2-rate-") for t in found.tags)
 
 
 # --- degenerate -----------------------------------------------------------------------------

@@ -233,6 +233,46 @@ def test_low_mfu_is_a_statistic():
     assert found[0].value == pytest.approx(0.03, rel=0.05)
 
 
+BIG = {"parameters": 7e9, "precision": "bf16", "sequence_length": 4096}
+
+
+@pytest.mark.parametrize(
+    ("facts", "severity"),
+    [
+        (BIG, "warning"),
+        ({"parameters": 7e9}, "warning"),
+        ({**BIG, "algorithm": "pretraining"}, "warning"),
+        ({}, "notice"),
+        ({**BIG, "parameters": 124e6}, "notice"),
+        ({**BIG, "precision": "fp8"}, "notice"),
+        ({**BIG, "precision": "fp32"}, "notice"),
+        ({**BIG, "sequence_length": 131072}, "notice"),
+        ({**BIG, "experts": 64}, "notice"),
+        ({**BIG, "active_parameters": 1e9}, "notice"),
+        ({**BIG, "lora_rank": 16}, "notice"),
+        ({**BIG, "base_model": "other/model"}, "notice"),
+        ({**BIG, "algorithm": "grpo"}, "notice"),
+    ],
+)
+def test_low_mfu_is_a_warning_of_large_dense_models_only(facts, severity):
+    """20 % throughout: of what is known to do better, and of nothing else."""
+    mfu = 0.2 * speed(seed=15) / 3.5e6
+
+    (found,) = findings(make_run(mfu=mfu, facts=facts), "mfu-low")
+
+    assert found.severity == severity
+
+
+def test_low_mfu_of_policies_and_of_the_first_steps_is_a_notice():
+    """Rollouts are no training; and 120 steps say little of a run, 250 enough."""
+    mfu = 0.2 * speed(seed=16) / 3.5e6
+    rewarded = make_run(mfu=mfu, reward=np.linspace(0, 1, 2000), facts=BIG)
+    assert [f.severity for f in findings(rewarded, "mfu-low")] == ["notice"]
+    for n, severity in ((120, "notice"), (250, "warning")):
+        run = make_run(mfu=mfu[:n], facts=BIG)
+        assert [f.severity for f in findings(run, "mfu-low")] == [severity]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_mfu_below_its_own_best_is_a_warning(seed):
     """From 45 % to 36 % for good is a warning, though both are above 25 %."""
