@@ -291,7 +291,7 @@ def test_a_figure_that_is_no_longer_logged_is_told_with_its_step(figure):
     assert row.cells[0].endswith("(step 300, not logged since)")
     assert "not logged since" not in row.cells[1]
     assert any(
-        note.startswith(f"what {metric} was at the end is unknown: A logged last at step 300")
+        note.startswith(f"{metric} at the end is unknown: A, logged last at step 300")
         for note in found.notes
     )
     assert any(r.name == "level at step 300" for r in table(found))

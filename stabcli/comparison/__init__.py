@@ -76,9 +76,9 @@ def compare(diagnoses: Sequence[Diagnosis], at: Sequence[Step] = ()) -> Comparis
     if restarted:
         notes.append(f"steps that a restart took back are left out ({', '.join(restarted)})")
     for name in dict.fromkeys([metric, *HELD_OUT] if metric else HELD_OUT):
-        ended = [f"{s.key} {late}" for s in made if (late := s.gone(name))]
+        ended = [f"{s.key}, {late}" for s in made if (late := s.gone(name))]
         if ended:
-            notes.append(f"what {name} was at the end is unknown: {'; '.join(ended)}")
+            notes.append(f"{name} at the end is unknown: {'; '.join(ended)}")
     return Comparison(
         sides=made,
         metric=metric,
