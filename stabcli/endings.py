@@ -27,6 +27,8 @@ TOLERANCE = 0.02
 """Relative distance to the level before, within which a series has recovered."""
 STAYED = 0.75
 """Share of its leap by which a loss lies above its own course where it has not healed."""
+SETTLED = 10
+"""Rows, far apart or of whole evaluations, that must stay away for it to be more than too soon."""
 FAR = 0.5
 """Relative distance to the level before, beyond which a series has diverged."""
 
@@ -103,7 +105,8 @@ class Judge:
             return End(ending="diverged", onset=onset)
         after = int(steps[start + len(x) - 1]) - int(steps[start + last_bad])
         soon = stop >= len(values) and after < horizon // 2
-        if soon and len(x) - last_bad <= 20 and len(x) < 2 * WINDOW:
+        away = _stays_away(signal, sign * x, sign * level + width)
+        if soon and len(x) - last_bad <= 20 and len(x) < 2 * WINDOW and not away:
             return End(ending="unresolved", onset=onset)
         if numeric and _diverged(sign * x, sign * level, abs(level)):
             return End(ending="diverged", onset=onset)
@@ -153,6 +156,18 @@ def _recovery(ahead: np.ndarray, limit: float, rows: int, last_bad: int) -> int 
     back &= np.sort(windows, axis=1)[:, rows // 2] <= limit
     found = np.flatnonzero(back)
     return last_bad + 1 + int(found[0]) if len(found) else None
+
+
+def _stays_away(signal: Signal, ahead: np.ndarray, limit: float) -> bool:
+    """Say whether a series logged rarely has been away from its level for long enough.
+
+    In as many rows as steps make up for, or as evaluations show: what comes back at all has then
+    begun to. One of the newest rows that is back leaves it open.
+    """
+    apart = float(np.median(np.diff(signal.steps))) if len(signal) > 1 else 1.0
+    asked = SETTLED if signal.metric.startswith("val_") else max(SETTLED, 2 * WINDOW / apart)
+    newest = ahead[-5:]
+    return bool(np.isfinite(limit) and len(ahead) >= asked and not (newest <= limit).any())
 
 
 def _stayed(steps: np.ndarray, values: np.ndarray, start: int, rows: int) -> bool:

@@ -58,15 +58,28 @@ class Ignore:
 
     def covers(self, run: Run, finding: Finding) -> bool:
         """Say whether a finding is one of those meant, all of it."""
-        if finding.rule not in self.rules:
-            return False
-        if self.runs is not None and not any(
-            fnmatchcase(name, self.runs) for name in (run.name, run.source)
-        ):
+        if finding.rule not in self.rules or not self.is_of(run):
             return False
         if self.first is None or self.last is None:
             return True
         return self.first <= finding.first and finding.last <= self.last
+
+    def is_of(self, run: Run) -> bool:
+        """Say whether it is about a run."""
+        return self.runs is None or any(
+            fnmatchcase(name, self.runs) for name in (run.name, run.source)
+        )
+
+    def to_cover(self, findings: Sequence[Finding]) -> str:
+        """Return the lines to write instead of its own so that it covers these findings too."""
+        rules = dict.fromkeys([*self.rules, *(f.rule for f in findings)])
+        names = ", ".join(f'"{rule}"' for rule in rules)
+        said = f"rule = [{names}]" if len(rules) > 1 else f"rule = {names}"
+        if self.first is None or self.last is None:
+            return said
+        first = min(self.first, *(f.first for f in findings))
+        last = max(self.last, *(f.last for f in findings))
+        return f'{said} and steps = "{first}-{last}"'
 
 
 def parse(table: Mapping[str, Any], source: str, known: Collection[str]) -> Ignore:
@@ -160,6 +173,54 @@ def ignored(d: Diagnosis, ignores: Sequence[Ignore]) -> dict[Finding, Ignore]:
             if cover is not None:
                 found[finding] = cover
     return found
+
+
+def left_over(
+    d: Diagnosis,
+    findings: Sequence[Finding],
+    known: Mapping[Finding, Ignore],
+    ignores: Sequence[Ignore],
+) -> str | None:
+    """Say why an incident counts although an ignore is about it, and what to write if it should not.
+
+    An ignore covers what it names and no more: a divergence is news to who knows of a spike.
+    None where no ignore is about the incident.
+
+    Args:
+        d: The run.
+        findings: All findings of the incident that are grave enough to count.
+        known: Those that are ignored.
+        ignores: Those in force.
+    """
+    rest = [f for f in findings if f not in known]
+    rules = {f.rule for f in rest}
+    about = next((known[f] for f in findings if f in known), None)
+    where = "" if about is None else " of the same incident"
+    if about is None:
+        same = (i for i in ignores if rules & set(i.rules) and i.is_of(d.run))
+        about = next((i for i in same if any(_meets(i, f) for f in rest)), None)
+    if about is None or not rest:
+        return None
+    told = ", ".join(
+        f"{f.rule} at {_span(f)}" for f in {(f.rule, f.first, f.last): f for f in rest}.values()
+    )
+    return (
+        f"ignore {about.text} does not cover {told}{where}: if that is known as well,"
+        f" write {about.to_cover(rest)} in {about.source}"
+    )
+
+
+def _meets(ignore: Ignore, finding: Finding) -> bool:
+    """Say whether some of a finding's steps are meant."""
+    if ignore.first is None or ignore.last is None:
+        return True
+    return ignore.first <= finding.last and finding.first <= ignore.last
+
+
+def _span(finding: Finding) -> str:
+    if finding.first == finding.last:
+        return f"step {finding.first:,}"
+    return f"steps {finding.first:,}..{finding.last:,}"
 
 
 def unused(ignores: Iterable[Ignore], used: Collection[Ignore]) -> list[str]:

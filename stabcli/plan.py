@@ -108,26 +108,30 @@ def _margin(view: Rollback, incident: Incident) -> int:
 
 
 def _rule_of_thumb(view: Rollback, incident: Incident) -> Plan:
-    found = view.checkpoint(incident.first - FAR[0], incident)
+    latest = incident.first - FAR[0]
+    found = view.checkpoint(latest, incident)
     if found is None:
-        found = view.checkpoint(incident.first - _margin(view, incident), incident)
+        latest = incident.first - _margin(view, incident)
+        found = view.checkpoint(latest, incident)
     why = "the field's rule of thumb: 1,000 to 3,000 steps back, learning rate down 10-50 %"
-    return _back(view, incident, "rule-of-thumb", found, lr=(0.5, 0.9), why=why)
+    return _back(view, incident, "rule-of-thumb", latest, found, lr=(0.5, 0.9), why=why)
 
 
 def _skip_batches(view: Rollback, incident: Incident) -> Plan:
-    found = view.checkpoint(incident.first - _margin(view, incident), incident)
+    latest = incident.first - _margin(view, incident)
+    found = view.checkpoint(latest, incident)
     why = (
         "PaLM went back about 100 steps and skipped 200-500 batches, GLM-130B skipped 200;"
         " neither changed the learning rate"
     )
-    return _back(view, incident, "skip-batches", found, lr=None, why=why)
+    return _back(view, incident, "skip-batches", latest, found, lr=None, why=why)
 
 
 def _back(
     view: Rollback,
     incident: Incident,
     name: str,
+    latest: Step,
     found: tuple[Step, bool] | None,
     *,
     lr: tuple[float, float] | None,
@@ -157,6 +161,7 @@ def _back(
             f" Every checkpoint saved from step {bad:,} on is void;"
             " replay the batch to see what did it."
         )
+    text = _with_reason(text, view, latest, found, incident)
     if found is not None and not known and view.saved is None:
         why += "; no checkpoint is known: add --fact checkpoint_every=N"
     return Plan(
@@ -171,6 +176,14 @@ def _back(
         redo=view.redo(step, incident),
         recipe=recipe(view.run, resume=step, skip=(skip_first, skip_last), lr=lr),
     )
+
+
+def _with_reason(
+    text: str, view: Rollback, latest: Step, found: tuple[Step, bool] | None, incident: Incident
+) -> str:
+    """Add why a plan goes back further than its own incident asks for."""
+    passed = view.passed_over(latest, found, incident)
+    return text if passed is None else f"{text} {passed}"
 
 
 def _wait(incident: Incident) -> Plan:
@@ -258,6 +271,7 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             f" the logging of it failed. If it is NaN, start again {at}; if not, only log it again."
         )
         why = "a loss that is not logged may be NaN, which trainers hide, or be well"
+    text = _with_reason(text, view, incident.first - 1, found, incident)
     plan = _go_on(name, text, why)
     if found is None:
         return (plan,)
@@ -348,6 +362,7 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             "the policy left the range that its reward can judge",
         ),
     }[family]
+    text = _with_reason(text, view, incident.first - 1, found, incident)
     plan = _go_on(name, text, why)
     if best is None:
         return (plan,)

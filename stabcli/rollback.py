@@ -41,6 +41,9 @@ class Rollback:
         self.gpu_hours_per_step = None if seconds is None else seconds / HOUR
         self._ends = {a.attempt: a.last_step for a in run.attempts}
         self._grave = self._all_grave(incidents)
+        # what came back at once and stayed finite left the weights as good as they were
+        fast = [i.ending == "fast-recovery" and not went_bad(i) for i in self._grave[0]]
+        self._healed = np.array(fast, bool)
 
     @property
     def begins_at_once(self) -> bool:
@@ -51,14 +54,23 @@ class Rollback:
         """Return the last step of an attempt."""
         return self._ends[attempt]
 
-    def stable(self, step: Step, before: Incident) -> bool:
-        """Say whether weights of ``step`` can be trusted to go on from."""
+    def stable(self, step: Step, before: Incident, healed: int = QUIET) -> bool:
+        """Say whether weights of ``step`` can be trusted to go on from.
+
+        ``healed`` is how many steps after what healed must be quiet.
+        """
+        return self._in_doubt(step, before, healed) is None
+
+    def _in_doubt(self, step: Step, before: Incident, healed: int = QUIET) -> Incident | None:
+        """Return the newest incident for which weights of ``step`` cannot be trusted."""
         grave, first, over, attempt, bad_to = self._grave
         if not len(grave):
-            return True
+            return None
         until = np.where(attempt == before.attempt, np.maximum(over, bad_to), over)
-        near = (attempt <= before.attempt) & (first <= step) & (until > step - QUIET)
-        return not any(grave[i] is not before for i in np.flatnonzero(near).tolist())
+        quiet = np.where(self._healed, healed, QUIET)
+        near = (attempt <= before.attempt) & (first <= step) & (until > step - quiet)
+        doubts = (grave[i] for i in np.flatnonzero(near)[::-1].tolist())
+        return next((i for i in doubts if i is not before), None)
 
     def _all_grave(self, incidents: Sequence[Incident]) -> _Grave:
         """Return the incidents after which weights are in doubt, and how long each is."""
@@ -83,16 +95,55 @@ class Rollback:
     def checkpoint(self, latest: Step, before: Incident) -> tuple[Step, bool] | None:
         """Return the newest stable step not after ``latest``, and whether it was saved.
 
+        A spike that healed by itself keeps plans away from the steps right after it, but asks for
+        no roll back of its own: where one after the other did, they are not all gone back past.
         None where the log begins too late to hold one.
         """
+        quiet = self._newest(latest, before, QUIET)
+        near = self._newest(latest, before, 0)
+        if near is None or (quiet is not None and self._spikes(quiet[0], near[0]) <= 1):
+            return quiet
+        return near
+
+    def passed_over(
+        self, latest: Step, found: tuple[Step, bool] | None, before: Incident
+    ) -> str | None:
+        """Say in a sentence why a plan passes over a newer checkpoint; None where it does not.
+
+        Args:
+            latest: The step from which on back one was looked for.
+            found: What was found.
+            before: The incident that the plan is for.
+        """
+        known = None if self.saved is None else self.saved[self.saved <= latest]
+        newest = int(known[-1]) if known is not None and len(known) else latest
+        if found is not None and found[0] >= newest:
+            return None
+        doubt = self._in_doubt(newest, before)
+        if doubt is None:
+            return None
+        said = f"Step {newest:,} is passed over for {doubt.rule} at step {doubt.first:,}"
+        if doubt.recovered is None:
+            return f"{said}, which never recovered."
+        if newest < doubt.recovered:
+            return f"{said}, which was over only at step {doubt.recovered:,}."
+        return f"{said}: {QUIET} quiet steps make a checkpoint stable."
+
+    def _spikes(self, after: Step, until: Step) -> int:
+        """Count the incidents that healed by themselves and began in a stretch of steps."""
+        first = self._grave[1]
+        return int((self._healed & (first > after) & (first <= until)).sum())
+
+    def _newest(self, latest: Step, before: Incident, healed: int) -> tuple[Step, bool] | None:
+        """Return the newest step that is stable for so many quiet steps after what healed."""
         if self.saved is not None:
             known = self.saved[(self.saved <= latest) & (self.saved >= 0)][::-1]
             for step in known[:NEWEST].tolist():
-                if self.stable(step, before):
+                if self.stable(step, before, healed):
                     return step, True
         step = latest
         while step >= max(self.first, 1):
-            if self.stable(step, before):
+            if self.stable(step, before, healed):
                 return step, False
             step -= max(QUIET // 2, self.interval)
         return None

@@ -186,9 +186,14 @@ def _temporary() -> Path:
 def text_of(shown: str) -> Path | None:
     """Return an ordinary file with the text of a file, packed or not; None for what holds no text.
 
+    What came through standard input or a pipe is the file that it was kept in.
+
     Raises:
         LogError: As of ``open_source``.
     """
+    if shown in _STREAMS and not os.path.isfile(shown):
+        source = _STREAMS[shown]
+        return None if b"\0" in source.head else source.path
     if not os.path.isfile(shown):
         return None
     status = os.stat(shown)
@@ -220,7 +225,13 @@ def _kept(shown: str, stream: BinaryIO, empty: str) -> Source:
     if not path.stat().st_size:
         raise LogError(f"{shown}: {empty}")
     inner = open_source(path)
-    return Source(shown=shown, path=inner.path, head=inner.head, notes=inner.notes)
+    kept = Source(shown=shown, path=inner.path, head=inner.head, notes=inner.notes)
+    _STREAMS[shown] = kept
+    return kept
+
+
+_STREAMS: dict[str, Source] = {}
+"""What came through standard input and pipes, which can be read but once."""
 
 
 def _unpacked(shown: str, path: Path, kind: str, opener: Callable[[Path], _Stream]) -> Source:

@@ -9,11 +9,15 @@ resiliency extension and of Megatron-LM.
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import polars as pl
 
 from stabcli.hearsay import FAR, Telling, telling
 
@@ -34,8 +38,12 @@ KINDS = {
     "exception": rb"Traceback \(most recent call last\)",
 }
 """Kind -> what is searched for; where a line is of several kinds, the first counts."""
-SEARCHED = 1 << 23
-"""Bytes of a file that are searched: its end, where it is larger."""
+END = 1 << 23
+"""Bytes at the end of a file that are searched whatever they hold."""
+SEARCHED = 1 << 26
+"""Bytes before them that are looked at line by line, of those in which anything stands."""
+_BLOCK = 1 << 20
+"""Bytes of which is told at once whether anything stands in them."""
 KEPT = 20
 """Lines that are kept of a file."""
 _SHOWN = 160
@@ -93,44 +101,94 @@ _REPORT = 1 << 13
 """Bytes before a warning of stragglers in which its scores stand."""
 
 _ANY = re.compile(b"|".join(KINDS.values()))
+_SOME = "(?m)" + b"|".join(KINDS.values()).decode()
+"""The same, as Polars spells it, whose search is as fast as the disk."""
 _OF_KIND = {kind: re.compile(pattern) for kind, pattern in KINDS.items()}
-_MARKS = (
-    b"Xid", b"ECC", b"off the bus", b"CUDA", b"cuda", b"CUBLAS", b"cuDNN", b"HIP", b"hip", b"XPU",
-    b"RESOURCE_EX", b"Out of mem", b"oom", b"Cannot alloc", b"nccl", b"NCCL", b"collective op",
-    b"by peer", b"slurmstepd", b"DUE TO", b"signal", b"SIG", b"Bus error", b"Segmentation", b"Traceback",
-    b"unexpected result", b"Possible ", b"STRAGGLER", b" Score=0.", b"MnEtpt/Rnk",
-)  # fmt: skip
-"""Text of which one stands in every such line: a file with none of them is not looked at further."""
 
 
 def troubles(path: Path) -> tuple[list[Said], bool]:
     """Return the lines of a text that tell of trouble, and whether all of it was searched.
 
-    Of lines that are alike but for numbers, as each process prints them, the first is kept.
+    Of lines that are alike but for numbers, as each process prints them, the first is kept; of a
+    long file the end is searched on its own, for that is where it says how a process ended.
 
     Raises:
         OSError: The file cannot be read.
     """
-    size = path.stat().st_size
     with path.open("rb") as file:
-        skipped = max(0, size - SEARCHED)
-        before = 0
-        if skipped:
-            for _ in range(skipped >> 20):
-                before += file.read(1 << 20).count(b"\n")
-            file.seek(skipped & ~((1 << 20) - 1))
-        data = file.read()
-    if not any(mark in data for mark in _MARKS):
-        return [], not skipped
-    return list(_lines(data, before)), not skipped
+        size = os.fstat(file.fileno()).st_size
+        if size <= END:
+            data = file.read()
+            return list(_lines(data, 0)) if _anything(data) else [], True
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return _long(text)
 
 
-def _lines(data: bytes, before: int) -> Iterator[Said]:
-    seen: set[bytes] = set()
+def _long(text: mmap.mmap) -> tuple[list[Said], bool]:
+    """Return what a long text says, and whether all of it was searched."""
+    end = text.rfind(b"\n", max(0, len(text) - 2 * END), len(text) - END) + 1 or len(text) - END
+    early: dict[str, Said] = {}
+    counted = lines = looked = 0
+    begin = 0
+    whole = True
+    while begin < end and len(early) < KEPT:
+        stop = text.find(b"\n", min(begin + _BLOCK, end) - 1, end) + 1 or end
+        block = text[begin:stop]
+        if _anything(block):
+            if looked > SEARCHED:
+                whole = False
+                break
+            looked += len(block)
+            lines, counted = lines + _count(text, counted, begin), begin
+            # what a traceback or a report of stragglers says stands in lines around a hit
+            ahead = max(text.rfind(b"\n", 0, max(0, begin - _REPORT)) + 1, 0)
+            around = text[ahead : min(stop + _REPORT, len(text))]
+            before = lines - around[: begin - ahead].count(b"\n")
+            hits = _lines(around, before, begin - ahead, stop - ahead)
+            for one in hits:
+                early.setdefault(_key(one.kind, one.text), one)
+        begin = stop
+    last = text[end:]
+    found = list(early.values())[:KEPT]
+    if _anything(last):
+        found += _lines(last, lines + _count(text, counted, end))
+    return found, whole
+
+
+def _anything(block: bytes) -> bool:
+    """Say whether a stretch of text may hold a line that tells of trouble."""
+    text = pl.Series([block.decode("utf-8", "replace")])
+    return bool(text.str.contains(_SOME).any())
+
+
+def _count(text: mmap.mmap, begin: int, end: int) -> int:
+    """Count the lines of a stretch of a text."""
+    return sum(text[at : min(at + _BLOCK, end)].count(b"\n") for at in range(begin, end, _BLOCK))
+
+
+def _key(kind: str, text: str) -> str:
+    """Return what lines that say the same have in common: all but their numbers."""
+    if kind == "straggler":
+        return kind
+    xid = _XID.search(text)
+    return re.sub(r"\d+", "#", text)[:80] if xid is None else f"Xid {xid[1]}"
+
+
+def _lines(data: bytes, before: int, first: int = 0, limit: int | None = None) -> Iterator[Said]:
+    """Yield the lines that tell of trouble.
+
+    Args:
+        data: Text.
+        before: Lines before it.
+        first: Where the lines in question begin; what stands before is there to look back at.
+        limit: Where they end.
+    """
+    limit = len(data) if limit is None else limit
+    seen: set[str] = set()
     silent: set[bytes] = set()
     number, counted = before + 1, 0
-    at = 0
-    while (found := _ANY.search(data, at)) is not None and len(seen) < KEPT:
+    at = first
+    while (found := _ANY.search(data, at, limit)) is not None and len(seen) < KEPT:
         begin = max(data.rfind(b"\n", 0, found.start()), data.rfind(b"\r", 0, found.start())) + 1
         end = data.find(b"\n", found.end())
         end = len(data) if end < 0 else end
@@ -159,11 +217,7 @@ def _lines(data: bytes, before: int) -> Iterator[Said]:
                 text, line = raised, number + further
                 kind = next((k for k, p in _OF_KIND.items() if p.search(text)), kind)
         text = _RANK.sub(b"", text)
-        alike = re.sub(rb"\d+", b"#", text)[:80]
-        if (xid := _XID.search(text.decode("utf-8", "replace"))) is not None:
-            alike = b"Xid " + xid[1].encode()
-        if kind == "straggler":
-            alike = kind.encode()
+        alike = _key(kind, text.decode("utf-8", "replace"))
         if alike in seen:
             continue
         seen.add(alike)

@@ -12,7 +12,7 @@ from typing import Literal
 from stabcli.baseline import Margins, against
 from stabcli.criteria import Criterion, Limits, limits, looked, required
 from stabcli.diagnosis import Diagnosis
-from stabcli.ignores import Ignore, ignored
+from stabcli.ignores import Ignore, ignored, left_over
 from stabcli.incidents import Incident
 from stabcli.rules import SEVERITIES, Finding, Severity
 
@@ -71,7 +71,7 @@ def judge(d: Diagnosis, gate: Gate) -> Verdict:
     known = ignored(d, gate.ignores)
     blind = looked(d)
     criteria = [blind] if blind else []
-    criteria.append(_found(d, gate.fail_on, known))
+    criteria.append(_found(d, gate, known))
     criteria += [required(d, name) for name in gate.require]
     criteria += limits(d, gate.limits)
     if gate.baseline is not None:
@@ -79,8 +79,9 @@ def judge(d: Diagnosis, gate: Gate) -> Verdict:
     return Verdict(fail_on=gate.fail_on, criteria=tuple(criteria), ignored=known)
 
 
-def _found(d: Diagnosis, fail_on: Severity | None, known: Mapping[Finding, Ignore]) -> Criterion:
+def _found(d: Diagnosis, gate: Gate, known: Mapping[Finding, Ignore]) -> Criterion:
     """Say whether anything was found that is bad enough."""
+    fail_on = gate.fail_on
     name = f"fail-on {fail_on or 'never'}"
     if fail_on is None:
         return Criterion(name=name, status="pass", text="findings do not fail")
@@ -95,7 +96,19 @@ def _found(d: Diagnosis, fail_on: Severity | None, known: Mapping[Finding, Ignor
     said = f"{worst.rule} at step {worst.worst.first:,} ({worst.severity})"
     if len(bad) > 1:
         said += f" and {len(bad) - 1:,} more"
-    return Criterion(name=name, status="fail", text=said + aside)
+    hints = [
+        hint
+        for i in sorted(d.incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.first))
+        if (hint := left_over(d, _counted(i, limit), known, gate.ignores))
+    ]
+    more = f" ({len(hints) - 1:,} more incidents like it)" if len(hints) > 1 else ""
+    hint = f"; {hints[0]}{more}" if hints else ""
+    return Criterion(name=name, status="fail", text=said + aside + hint)
+
+
+def _counted(incident: Incident, limit: int) -> list[Finding]:
+    """Return the findings of an incident that are grave enough to fail."""
+    return [f for f in incident.findings if SEVERITIES.index(f.severity) >= limit]
 
 
 def exit_status(verdicts: Sequence[Verdict], *, unread: bool, exit_zero: bool = False) -> int:

@@ -9,6 +9,7 @@ from stabcli.comparison import compare
 from stabcli.comparison.sides import letter
 from stabcli.diagnosis import diagnose
 from stabcli.readers import read_runs
+from stabcli.report._compare_rows import table
 from tests.conftest import SAMPLES
 from tests.rules.runs import make_run
 
@@ -263,3 +264,43 @@ def test_the_three_fine_tunes():
     values = [[c.value for c in p.cells] for p in found.points]
     assert values[0] == [pytest.approx(1.718, abs=1e-3), pytest.approx(np.nan, nan_ok=True),
                          pytest.approx(1.718, abs=1e-3)]  # fmt: skip
+
+
+# ---- figures that end before their run ----
+
+
+def stopped(rows, n=800):
+    """A run that logs its loss up to a row and its validation loss every 20 steps up to there."""
+    step = np.arange(1, n + 1)
+    known = step <= rows
+    return {
+        "step": step,
+        "loss": [float(v) if k else None for v, k in zip(curve(n), known, strict=True)],
+        "val_loss": [2.5 if k and s % 20 == 0 else None for s, k in zip(step, known, strict=True)],
+        "grad_norm": np.full(n, 0.5),
+    }
+
+
+@pytest.mark.parametrize("figure", ["final loss", "last val_loss"])
+def test_a_figure_that_is_no_longer_logged_is_told_with_its_step(figure):
+    """What a run ended at is unknown where it went on without the figure."""
+    found = compared(stopped(300), stopped(800))
+    row = next(r for r in table(found) if r.name == figure)
+    metric = figure.split()[-1]
+
+    assert row.cells[0].endswith("(step 300, not logged since)")
+    assert "not logged since" not in row.cells[1]
+    assert any(
+        note.startswith(f"{metric} at the end is unknown: A, logged last at step 300")
+        for note in found.notes
+    )
+    assert any(r.name == "level at step 300" for r in table(found))
+
+
+@pytest.mark.parametrize("rows", [800, 795])
+def test_a_figure_logged_to_the_end_is_told_as_ever(rows):
+    """A few rows without it at the end are no end of it; nor an evaluation not due yet."""
+    found = compared(stopped(rows), stopped(800))
+
+    assert not any("not logged since" in cell for row in table(found) for cell in row.cells)
+    assert not any("at the end is unknown" in note for note in found.notes)

@@ -1,6 +1,7 @@
 """The documentation is true: every example in a rule's page is run and its output compared."""
 
 import inspect
+import json
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stabcli.cli import run
+from stabcli.cost import CLASSES, MEANING
 from stabcli.rules import Rule, rules
 from tests.conftest import ROOT
 from tests.golden import HINT, UPDATE
@@ -65,3 +67,18 @@ def test_rewriting_touches_the_example_alone(tmp_path: Path):
     assert path.read_text(encoding="utf-8") == page.replace(
         "    old\n    older\n", "    new  line\n    two\n"
     )
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_class_of_the_bill_is_told_once_and_alike(
+    name: str, capsys: pytest.CaptureFixture[str]
+):
+    """README, the schema and ``explain`` say of each class what the bill says beside it."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme.count(f"| `{name}` | {MEANING[name]} |\n") == 1
+
+    schema = json.dumps(json.loads((ROOT / "stabcli/schema.json").read_text(encoding="utf-8")))
+    assert schema.count(f"{name}: {MEANING[name]}") == 1
+
+    assert run(["explain", name]) == 0
+    assert MEANING[name] in " ".join(capsys.readouterr().out.split())

@@ -1,12 +1,13 @@
 """Ignores: exactly what they name, with a reason, and not a day longer."""
 
 import datetime as dt
+import tomllib
 
 import numpy as np
 import pytest
 
 from stabcli.errors import SettingError
-from stabcli.ignores import ignored, in_force, parse, unused
+from stabcli.ignores import ignored, in_force, left_over, parse, unused
 from tests.report.diagnoses import diagnosis, finding, incident
 from tests.rules.runs import make_run
 
@@ -106,3 +107,54 @@ def test_what_is_wrong_is_said(table, said):
     assert said in str(error.value)
     assert str(error.value).startswith("stabcli.toml: ignore")
     assert "\n" not in str(error.value)
+
+
+def hint(d, *ignores):
+    """What is said of the one incident of a diagnosis."""
+    findings = d.incidents[0].findings
+    return left_over(d, findings, ignored(d, ignores), ignores)
+
+
+@pytest.mark.parametrize(
+    ("given", "rest", "written"),
+    [
+        ({}, {"rule": "nonfinite"}, 'rule = ["loss-spike", "nonfinite"] in stabcli.toml'),
+        (
+            {"steps": "300-302"},
+            {"rule": "nonfinite", "first": 301, "last": 1400},
+            'rule = ["loss-spike", "nonfinite"] and steps = "300-1400" in stabcli.toml',
+        ),
+        (
+            {"steps": "300-302"},
+            {"rule": "loss-spike", "first": 310, "last": 312},
+            'rule = "loss-spike" and steps = "300-312" in stabcli.toml',
+        ),
+    ],
+)
+def test_what_else_counts_of_an_ignored_incident_is_named_with_what_to_write(given, rest, written):
+    """What is written instead covers all of it: nothing is left of the incident then."""
+    d = diagnosis(incident(finding(), finding(**rest)))
+    said = hint(d, ignore(**given))
+
+    assert f"does not cover {rest['rule']} at step" in said
+    assert "of the same incident" in said
+    assert said.endswith(written)
+    table = tomllib.loads(written.removesuffix(" in stabcli.toml").replace(" and ", "\n"))
+    assert hint(d, ignore(**table)) is None
+    assert set(ignored(d, [ignore(**table)])) == set(d.incidents[0].findings)
+
+
+def test_a_finding_that_reaches_beyond_the_steps_named_is_told():
+    """Nothing of it is ignored, though somebody meant it."""
+    said = hint(diagnosis(incident(finding(first=300, last=310))), ignore(steps="300-302"))
+
+    assert "does not cover loss-spike at steps 300..310: if that is known" in said
+    assert 'steps = "300-310"' in said
+
+
+@pytest.mark.parametrize(
+    "table", [{"steps": "1-20"}, {"rule": "nonfinite"}, {"run": "another"}, {}]
+)
+def test_an_ignore_that_is_not_about_an_incident_is_not_told(table):
+    """Other steps, another rule, another run; nor one that covers all of it."""
+    assert hint(diagnosis(incident()), ignore(**table)) is None

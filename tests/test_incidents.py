@@ -164,6 +164,58 @@ def test_a_log_that_ends_too_soon():
     assert ending(loss=(slice(3996, None), lambda x: x * 1.6)).ending == "unresolved"
 
 
+RARE = {
+    "rises": lambda n: 0.05 * np.arange(1, n + 1),
+    "stays": lambda n: np.full(n, 0.8),
+    "comes down at the end": lambda n: np.where(np.arange(n) < n - 2, 0.8, 0.0),
+    "comes back": lambda n: np.where(np.arange(n) < n - 6, 0.8, 0.0),
+}
+"""How far above its level a series that is logged rarely lies, over its last n rows."""
+
+
+def rare(course, rows, metric, every):
+    """How a leap of a metric ended whose last rows are as told, each so many steps apart."""
+    values = 2.0 + np.random.default_rng(5).normal(0, 0.004, 40 + rows)
+    values[40:] += RARE[course](rows)
+    steps = np.arange(1, 41 + rows) * every
+    up = steps[40:][RARE[course](rows) > 0]
+    finding = found(metric, int(up[0]), int(up[-1]), rule="perplexity-rise")
+    columns = {"step": steps, metric: values}
+    if metric != "loss":  # between evaluations the run logs its gradient norm
+        columns = {"step": np.arange(1, steps[-1] + 1), "grad_norm": np.ones(steps[-1])}
+        full: list[float | None] = [None] * int(steps[-1])
+        for step, value in zip(steps, values, strict=True):
+            full[step - 1] = float(value)
+        columns[metric] = full
+    (incident,) = group(make_run(**columns), [finding])
+    return incident
+
+
+@pytest.mark.parametrize(("metric", "every"), [("val_loss", 25), ("val_loss", 1), ("loss", 25)])
+@pytest.mark.parametrize(
+    ("course", "rows", "endings"),
+    [
+        ("rises", 20, ("new-basin", "diverged")),
+        ("rises", 12, ("new-basin", "diverged")),
+        ("stays", 12, ("new-basin", "diverged")),
+        ("stays", 5, ("unresolved",)),
+        ("comes down at the end", 12, ("unresolved",)),
+        ("comes back", 12, ("fast-recovery", "slow-recovery")),
+    ],
+)
+def test_what_is_logged_rarely_is_judged_by_its_rows(metric, every, course, rows, endings):
+    """Ten evaluations to the end, none of them back: it never recovered. Of fewer nobody knows."""
+    if metric == "loss" and course == "comes down at the end":
+        endings = ("fast-recovery", "slow-recovery")  # two rows are 50 steps, which is enough
+    assert rare(course, rows, metric, every).ending in endings
+
+
+@pytest.mark.parametrize("rows", [12, 100])
+def test_rows_of_every_step_are_asked_in_their_number(rows):
+    """A hundred steps are not ten evaluations: so soon a loss may yet come back."""
+    assert rare("stays", rows, "loss", 1).ending == "unresolved"
+
+
 def test_a_rollback_ends_it():
     """The run went back to before the onset: rolled back, not recovered."""
     columns = healthy(1300)

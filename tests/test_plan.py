@@ -83,7 +83,47 @@ def test_checkpoint_beside_an_earlier_warning_is_not_stable():
     run = make_run(steady(1, 5000), facts={"checkpoint_every": 500})
     earlier = incident(3450, 3460, severity="warning", ending="fast-recovery", recovered=3470)
 
-    assert plans_of(run, earlier, incident(4020, 4030))[1][0].roll_back_to == 3000
+    plan = plans_of(run, earlier, incident(4020, 4030))[1][0]
+
+    assert plan.roll_back_to == 3000
+    assert "Step 3,500 is passed over for loss-spike at step 3,450: 200 quiet steps" in plan.text
+
+
+def spikes(ending):
+    """Twenty spikes, 60 steps apart, each over the step after it or never."""
+    fast = ending == "fast-recovery"
+    return [
+        incident(s, s, ending=ending, recovered=s + 1 if fast else None)
+        for s in range(300, 1500, 60)
+    ]
+
+
+@pytest.mark.parametrize("facts", [{}, {"checkpoint_every": 20}])
+def test_spikes_that_healed_one_after_the_other_are_not_all_gone_back_past(facts):
+    """What recovered by itself asks for no roll back: a later plan does not undo it as well."""
+    found = spikes("fast-recovery")
+    run = make_run(steady(1, 2000), facts=facts)
+    for one, (wait, back) in zip(found, plans_of(run, *found), strict=True):
+        assert wait.name == "wait"
+        assert one.first - 120 <= back.roll_back_to <= one.first - 100 or one.first < 500
+        # at step 340 it would be one of few: those are gone back past, and that is said
+        assert ("passed over" in back.text) == (back.roll_back_to < one.first - 120)
+
+
+def test_spikes_that_never_healed_are_gone_back_past_and_that_is_said():
+    """Weights after what never recovered are in doubt, however many such incidents there are."""
+    found = spikes("new-basin")
+    plan = plans_of(make_run(steady(1, 2000), facts={"checkpoint_every": 20}), *found)[-1][0]
+
+    assert plan.roll_back_to < found[0].first
+    assert "Step 1,340 is passed over for loss-spike at step 1,320, which never" in plan.text
+
+
+def test_plan_that_takes_the_newest_checkpoint_passes_over_nothing():
+    """Where nothing is in doubt there is nothing to explain."""
+    run = make_run(steady(1, 5000), facts={"checkpoint_every": 500})
+
+    assert all("passed over" not in p.text for p in plans_of(run, incident(4020, 4030))[0])
 
 
 def test_never_back_to_a_step_after_a_nan():

@@ -1,9 +1,12 @@
 """Troubles: which lines of a text tell of hardware, how surely, and which only look like it."""
 
+import io
 from pathlib import Path
 
 import pytest
 
+from stabcli import troubles as module
+from stabcli.readers import read_runs
 from stabcli.troubles import gravity, troubles
 
 XID = "[ 12.3] NVRM: Xid (PCI:0000:3b:00): {}, pid='<unknown>', name=<unknown>"
@@ -91,3 +94,70 @@ def test_another_xid_is_another_line(tmp_path):
     """Lines alike but for numbers are told once, but not where the number is what they tell."""
     lines = [XID.format(63), XID.format(63), XID.format(79)]
     assert said(tmp_path, *lines) == [("gpu-fault", 1, "fault"), ("gpu-fault", 3, "fatal")]
+
+
+RAISED = "Traceback (most recent call last):\n  File 'a.py', line 3\nValueError: no such shard"
+
+
+@pytest.mark.parametrize("at", [0, 20, 1000, 1999])
+@pytest.mark.parametrize("block", [64, 1000, 1 << 20])
+@pytest.mark.parametrize("told", [XID.format(79), RAISED])
+def test_a_long_text_is_searched_from_its_beginning_to_its_end(
+    tmp_path, monkeypatch, at, block, told
+):
+    """Wherever a line stands, it is found, and its number is right; its end is searched anew."""
+    lines = [f"step {i}, loss=2.{i:04}" for i in range(2000)]
+    lines.insert(at, told)
+    whole = said(tmp_path, *lines)
+    monkeypatch.setattr(module, "END", 4096)
+    monkeypatch.setattr(module, "_BLOCK", block)
+
+    assert len(whole) == 1
+    assert said(tmp_path, *lines) == whole
+    ends = [XID.format(48), "RuntimeError: CUDA error: out of memory"]
+    last = len(lines) + told.count("\n")
+    assert [line for _, line, _ in said(tmp_path, *lines, *ends)][-2:] == [last + 1, last + 2]
+
+
+def test_a_long_text_that_speaks_of_nothing(tmp_path, monkeypatch):
+    """A healthy log of many blocks, in any encoding, holds nothing and is searched whole."""
+    monkeypatch.setattr(module, "END", 64)
+    monkeypatch.setattr(module, "_BLOCK", 256)
+    path = tmp_path / "odd.log"
+    path.write_bytes(b"step 1, loss=2.0 \xff\xfe room\n" * 500)
+    assert troubles(path) == ([], True)
+
+
+def test_what_was_not_searched_is_told(tmp_path, monkeypatch):
+    """Where every line looks like a trouble and is none, the search ends early, and that is said."""
+    monkeypatch.setattr(module, "END", 4096)
+    monkeypatch.setattr(module, "_BLOCK", 256)
+    path = tmp_path / "train.log"
+    rows = (f"step: {i}, loss: 2.0, will retry on NCCL error up to 3 times" for i in range(1, 1001))
+    path.write_text("".join(row + "\n" for row in rows))
+    notes = read_runs([str(path)])[0][0].notes
+    assert not any("was searched for errors" in note for note in notes)
+
+    monkeypatch.setattr(module, "SEARCHED", 512)
+    assert troubles(path) == ([], False)
+    (run,), _ = read_runs([str(path)])
+    assert any("not all of train.log was searched for errors" in note for note in run.notes)
+    assert not run.searched
+
+
+def test_standard_input_is_searched_as_a_file_is(tmp_path, monkeypatch):
+    """What a log tells does not hang on how it came."""
+    text = "".join(f"step: {i}, loss: 2.0\n" for i in range(1, 101)) + XID.format(79) + "\n"
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    (piped,), _ = read_runs(["-"])
+    (read,), _ = read_runs([str(path)])
+
+    assert [(t.kind, t.line, t.step) for t in piped.troubles] == [("gpu-fault", 101, 100)]
+    assert [(t.kind, t.line, t.step) for t in read.troubles] == [("gpu-fault", 101, 100)]
+    assert piped.searched == ("-",)
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text[:500].encode())))
+    (healthy,), _ = read_runs(["-"])
+    assert healthy.troubles == ()

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
 
 def explain(
     name: Annotated[
-        str, typer.Argument(help="A rule, a technique, a format or a metric, e.g. loss-spike.")
+        str, typer.Argument(help="A rule, technique, format, metric or class of cost: loss-spike.")
     ],
 ) -> int:
-    """Explain a rule, a technique, a format or a metric."""
+    """Explain a rule, a technique, a format, a metric or a class of cost."""
+    from stabcli.cost import MEANING
     from stabcli.metrics import METRICS, resolve
     from stabcli.readers import readers
     from stabcli.rules import rules
     from stabcli.settings import suggestion
     from stabcli.techniques import techniques
 
-    pages = {m.name: f"{m.meaning}, in {m.unit}" for m in METRICS.values()}
+    pages: dict[str, str] = {c: f"a class of the bill: {meaning}" for c, meaning in MEANING.items()}
+    pages |= {m.name: f"{m.meaning}, in {m.unit}" for m in METRICS.values()}
     pages |= {t.name: t.page for t in techniques}
     pages |= {r.name: r.page for r in readers}
     pages |= {r.name: f"{_facts(r)}\n\n{r.page}" for r in rules}

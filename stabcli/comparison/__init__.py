@@ -10,7 +10,7 @@ from stabcli.comparison.choice import Choice, choose
 from stabcli.comparison.differences import Difference, differences, same_recipe
 from stabcli.comparison.likeness import Likeness, likeness
 from stabcli.comparison.points import Common, Point, common, points, unit_of
-from stabcli.comparison.sides import HIGHER, Side, sides
+from stabcli.comparison.sides import HELD_OUT, HIGHER, Side, sides
 from stabcli.diagnosis import Diagnosis
 from stabcli.units import Step
 
@@ -75,6 +75,10 @@ def compare(diagnoses: Sequence[Diagnosis], at: Sequence[Step] = ()) -> Comparis
     restarted = [s.key for s in made if bool(s.run.frame["discarded"].any())]
     if restarted:
         notes.append(f"steps that a restart took back are left out ({', '.join(restarted)})")
+    for name in dict.fromkeys([metric, *HELD_OUT] if metric else HELD_OUT):
+        ended = [f"{s.key}, {late}" for s in made if (late := s.gone(name))]
+        if ended:
+            notes.append(f"{name} at the end is unknown: {'; '.join(ended)}")
     return Comparison(
         sides=made,
         metric=metric,

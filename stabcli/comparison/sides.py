@@ -14,7 +14,7 @@ from stabcli.ledger import Ledger, ledger
 from stabcli.levels import trailing
 from stabcli.progress import tokens_reached
 from stabcli.run import Run
-from stabcli.tails import Kept, Level, kept, tail
+from stabcli.tails import Kept, Level, gone, kept, tail
 from stabcli.units import Step, Tokens
 
 CURVES = ("loss", "reward", "objective_loss", "val_loss", "grad_norm")
@@ -89,6 +89,11 @@ class Side:
     def final(self) -> Level | None:
         """Return the level that the curve ended at."""
         return None if self.curve is None else tail(self.curve)
+
+    def gone(self, metric: str) -> str | None:
+        """Say where a metric was logged last, if the run went on for long without it."""
+        series = kept(self.run, metric)
+        return None if series is None else gone(self.run, series)
 
     def best(self, *, higher: bool) -> At | None:
         """Return the best level of the curve, a median of as many rows as the final one."""

@@ -170,7 +170,10 @@ def troubled(runs: Sequence[Run], texts: Iterable[str]) -> tuple[list[Run], list
     for i, paths in seen.items():
         made[i] = replace(made[i], searched=tuple(dict.fromkeys(paths)))
     for i, names in unsearched.items():
-        note = f"only the end of {', '.join(names)} was searched for errors"
+        note = (
+            f"not all of {', '.join(names)} was searched for errors, so much of it looks like some:"
+            " its beginning and its end were"
+        )
         made[i] = replace(made[i], notes=(*made[i].notes, note))
     return made, left
 

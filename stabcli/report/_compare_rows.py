@@ -42,15 +42,21 @@ def table(c: Comparison) -> list[Row]:
     if c.metric is not None:
         best = [s.best(higher=c.higher) for s in c.sides]
         made.append(Row(name=f"best {metric}", cells=tuple(map(_at, best))))
-        made.append(Row(name=f"final {metric}", cells=tuple(_level(s.final()) for s in c.sides)))
-    if c.common is not None and len({s.last_step for s in c.sides}) > 1:
+        ends = tuple(_final(s, metric) for s in c.sides)
+        made.append(Row(name=f"final {metric}", cells=ends))
+    ended = {s.last_step if s.curve is None else int(s.curve.steps[-1]) for s in c.sides}
+    if c.common is not None and (
+        len({s.last_step for s in c.sides}) > 1
+        or (len(ended) > 1 and any(s.gone(metric) for s in c.sides))
+    ):
         name = f"level at {_where(c.common.at, c.common.unit)}"
         made.append(Row(name=name, cells=tuple(map(_level, c.common.levels))))
     for held in HELD_OUT:
         if any(s.run.has(held) for s in c.sides):
             both = [s.held_out(held) for s in c.sides]
             made.append(Row(name=f"best {held}", cells=tuple(_at(b and b[0]) for b in both)))
-            made.append(Row(name=f"last {held}", cells=tuple(_at(b and b[1]) for b in both)))
+            last = (_last(b and b[1], s, held) for b, s in zip(both, c.sides, strict=True))
+            made.append(Row(name=f"last {held}", cells=tuple(last)))
     trained = tuple("unknown" if s.trained is None else count(s.trained) for s in c.sides)
     made.append(Row(name="tokens trained", cells=trained))
     made.append(Row(name="incidents", cells=tuple(map(incidents, c.sides))))
@@ -82,6 +88,21 @@ def _cell(cell: Cell, at: float, unit: Unit) -> str:
 
 def _at(at: At | None) -> str:
     return NONE if at is None else f"{number(at.value)} (step {at.step:,})"
+
+
+def _final(side: Side, metric: str) -> str:
+    """Return the level that a curve ended at, and the step if the run went on without it."""
+    level = side.final()
+    if level is None or side.gone(metric) is None:
+        return _level(level)
+    return f"{_level(level)} (step {level.last:,}, not logged since)"
+
+
+def _last(at: At | None, side: Side, metric: str) -> str:
+    """Return the last value of a held-out figure, and whether the run went on without it."""
+    if at is None or side.gone(metric) is None:
+        return _at(at)
+    return f"{number(at.value)} (step {at.step:,}, not logged since)"
 
 
 def _level(level: Level | None) -> str:

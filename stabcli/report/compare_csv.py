@@ -17,8 +17,9 @@ def compare_csv(c: Comparison) -> str:
     held = [m for m in HELD_OUT if any(s.run.has(m) for s in c.sides)]
     head = ["key", "run", "keep", *(d.setting for d in c.differences)]
     head += [f"{metric} at {p.at:.10g} {p.unit}" for p in c.points]
-    head += [f"best {metric}", f"best {metric} step", f"final {metric}"]
-    head += [f"{which} {m}" for m in held for which in ("best", "last")]
+    head += [f"best {metric}", f"best {metric} step", f"final {metric}",
+             f"final {metric} step"]  # fmt: skip
+    head += [f"{which} {m}" for m in held for which in ("best", "last", "last step of")]
     head += ["last step", "tokens", "incidents", "result", "wasted steps", "wasted tokens",
              "wasted gpu_hours", "goodput"]  # fmt: skip
     out = io.StringIO()
@@ -29,10 +30,11 @@ def compare_csv(c: Comparison) -> str:
         row: list[Any] = [side.key, side.name, "yes" if side.key in c.choice.keep else "no"]
         row += [None if (v := d.values[index]) is None else v.value for d in c.differences]
         row += [p.cells[index].value for p in c.points]
-        row += [best and best.value, best and best.step, final and final.value]
+        row += [best and best.value, best and best.step, final and final.value,
+                final and final.last]  # fmt: skip
         for m in held:
             both = side.held_out(m)
-            row += [None, None] if both is None else [both[0].value, both[1].value]
+            row += [None] * 3 if both is None else [both[0].value, both[1].value, both[1].step]
         row += [side.last_step, side.trained, len(side.grave), result(side)]
         row += [total.steps, total.tokens, total.gpu_hours, side.diagnosis.cost.goodput]
         writer.writerow([_field(value) for value in row])

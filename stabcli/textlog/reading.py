@@ -289,6 +289,8 @@ class _Reading:
             taken = f"commas in {column!r} that part no thousands are taken as decimal points"
             self.notes.append(f"{taken}: {spelt!r} is {value}")
         self._unlike(self.sisters.damaged())
+        if self.sisters.unseen is not None:
+            self.notes.append(self.sisters.unseen)
         return Log(
             frame=self.rows.frame(),
             config=self.config,

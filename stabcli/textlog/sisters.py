@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stabcli.assembly import WALL
+from stabcli.units import plural
 
 _NUMBER = re.compile(
     r"[-+]?(?:\d[\d.,_]*|\.\d+)(?:[eE][-+]?\d+)?|(?i:(?<![a-z])(?:-?nan|[-+]?inf|n/a|none|null)(?![a-z]))"
@@ -69,6 +70,10 @@ class Sisters:
     _long: dict[int, bytes] = field(default_factory=dict)
     """Lines of which one row was read and that are longer than others, by their numbers."""
     _looked: int = 0
+    _left: int = 0
+    """Lines worth a look that were not looked at any more."""
+    _left_from: int = 0
+    """Number of the first of them."""
     _begins: re.Pattern[bytes] | None = None
     """How a line begins that is worth a look; None as long as none was read."""
     _ends: re.Pattern[bytes] = _LINE_END
@@ -130,13 +135,17 @@ class Sisters:
 
     def unread(self, number: int, data: bytes, begin: int, end: int) -> list[tuple[int, str]]:
         """Take in a line of which nothing was read; return those found to be like read ones."""
-        if self._looked >= _LOOKED or end - begin > 2 * (self._longest or _LONGEST) + _PUT_IN:
+        if end - begin > 2 * (self._longest or _LONGEST) + _PUT_IN:
             return []
         if self._begins is not None and not (
             end - begin < _SHORT
             or self._begins.match(data, begin, end)
             or self._ends.search(data, max(begin, end - _NEAR_END), end)
         ):
+            return []
+        if self._looked >= _LOOKED:
+            self._left += 1
+            self._left_from = self._left_from or number
             return []
         self._waiting.append((number, data[begin:end], _below(data, end)))
         return self.damaged() if len(self._waiting) >= _WAITING else []
@@ -157,6 +166,16 @@ class Sisters:
         self._waiting.clear()
         self._long.clear()
         return sorted(found)
+
+    @property
+    def unseen(self) -> str | None:
+        """What was not looked at any more, in a sentence; None where all was."""
+        if not self._left:
+            return None
+        return (
+            f"{plural(self._left, 'unread line')} from line {self._left_from:,} on that begin or"
+            " end like those read were not held against them: damage in them stays unseen"
+        )
 
     def missing(self) -> Iterator[tuple[int, str]]:
         """Yield line and column of what lines lack that those like them hold."""
