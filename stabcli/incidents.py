@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stabcli.endings import Ending, Judge
 from stabcli.metrics import is_chosen_reward
-from stabcli.rules import SEVERITIES, STATISTIC, Finding, Severity
+from stabcli.rules import PAUSED, SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -21,6 +21,8 @@ NOT_UNSTABLE = ("frozen-values", "grad-norm-vanishing", "loss-broken")
 """Rules that find no instability: no batch did it, and no learning rate mends it."""
 NO_LOSS = "no-loss"
 """Tag of a finding that a loss is no longer logged, which may hide a NaN or be a logger's fault."""
+STAYS = "stays-"
+"""Begins the tag that names the metric which keeps an incident from being over."""
 
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
@@ -105,7 +107,8 @@ class Incident:
     @property
     def unstable(self) -> bool:
         """Whether training went wrong, and not the set-up of the run, its code or its logging."""
-        return self.rule not in NOT_UNSTABLE and NO_LOSS not in self.worst.tags
+        hides = NO_LOSS in self.worst.tags or PAUSED in self.worst.tags
+        return self.rule not in NOT_UNSTABLE and not hides
 
     @property
     def shown(self) -> Finding:
@@ -205,6 +208,8 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     lead, worst = incident.lead, incident.worst
     if lead.metric == "grad_norm" and worst.metric == "loss" and lead.first < worst.first:
         tags.add("grad-norm-first")
+    if end.stays is not None:
+        tags.add(STAYS + end.stays)
     return replace(incident, ending=end.ending, recovered=end.recovered, tags=tuple(sorted(tags)))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from stabcli.cost import Cost, CostReport
 from stabcli.damage import GRAVE
-from stabcli.incidents import Incident
+from stabcli.incidents import STAYS, Incident
 from stabcli.ledger import ledger
 from stabcli.recipes import recipe
 from stabcli.rollback import Rollback, went_bad
@@ -90,6 +90,8 @@ def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     if incident.recovered is not None:
         wait = _wait(incident)
         return (near, wait) if again else (wait, near)
+    if f"{STAYS}grad_norm" in incident.tags and not went_bad(incident):
+        return _watch(incident), near
     long = incident.first - view.first >= LONG_RUN
     if long and (nonfinite or incident.ending == "diverged" or again):
         return far, near
@@ -180,6 +182,16 @@ def _wait(incident: Incident) -> Plan:
         f" after, and skip the batches if it has not healed within {PATIENCE} steps next time."
     )
     return _go_on("wait", text, f"recovered {steps(_after(incident))} after the onset")
+
+
+def _watch(incident: Incident) -> Plan:
+    """Make the plan for a gradient norm that stays high while the loss is at its level."""
+    text = (
+        f"Roll nothing back before you know what changed at step {incident.first:,}: the loss is at"
+        " its level, the gradient norm is not. Look at the data, the clip, the loss scale, and at"
+        " what the norm is summed over; roll back as soon as the loss follows."
+    )
+    return _go_on("watch", text, "the gradient norm has not come back, the loss has not suffered")
 
 
 def _after(incident: Incident) -> int:

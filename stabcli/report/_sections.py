@@ -164,7 +164,7 @@ def what_else(d: Diagnosis, grave: list[Incident]) -> Rows:
         if i.severity == "notice":
             noticed[i.rule].append(i)
     if noticed:
-        said = "; ".join(_noticed(rule, members) for rule, members in noticed.items())
+        said = "; ".join(_noticed(d.run, rule, members) for rule, members in noticed.items())
         rows.append(("notices", said))
     if not grave and d.checked:
         rows.append(("checked", ", ".join(d.checked)))
@@ -195,10 +195,12 @@ def _unchecked(d: Diagnosis) -> str:
     return "; ".join(said) + hint
 
 
-def _noticed(rule: str, members: list[Incident]) -> str:
+def _noticed(run: Run, rule: str, members: list[Incident]) -> str:
     share = next((t for i in members for t in i.tags if t.startswith("share-")), None)
     if share:
         return f"{rule} ({share.removeprefix('share-')} of the rows)"
     if len(members) == 1:
-        return f"{rule} ({_words.span(members[0].first, members[0].last)})"
+        where = _words.span(members[0].first, members[0].last)
+        said = _words.missing(members[0].worst, _words.short(run.word(members[0].worst.metric)))
+        return f"{rule} ({where}: {said})" if said else f"{rule} ({where})"
     return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"

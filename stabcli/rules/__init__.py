@@ -33,7 +33,8 @@ Check = Callable[..., Iterator["Finding"]]
 
 STATISTIC = "statistic"
 """Tag of a finding that describes the whole run and belongs to no event."""
-
+PAUSED = "loss-paused"
+"""Tag of a finding that a loss was not logged for a while, beside what was."""
 
 AT_LEVEL = 0.01
 """Relative distance to a level within which a row shows it."""
