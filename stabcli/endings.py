@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from stabcli.alone import alone
 from stabcli.metrics import COMPUTED_FROM
 from stabcli.rules import Finding
 from stabcli.run import Run
@@ -32,6 +33,8 @@ FAR = 0.5
 BACK = 0.25
 """Share of its leap, in log units, down to which a series beside the judging one is back."""
 
+TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
+"""Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
 CLOCKS = ("wall_time", "elapsed_seconds")
 """Metrics whose gaps are over with the row that ends them."""
 
@@ -77,6 +80,12 @@ class Judge:
             if f.metric not in (judged, *CLOCKS) and self._stays(f):
                 return End(ending="new-basin", onset=end.onset, stays=f.metric)
         return end
+
+    def one_process(self, findings: Sequence[Finding]) -> bool:
+        """Say whether all that is not finite was so in one process alone, and stayed there."""
+        broken = [f for f in findings if f.metric in TRAINED and not np.isfinite(f.value)]
+        found = [alone(self._run, f.attempt, f.first) for f in broken]
+        return bool(found) and all(a is not None and a.spread is None and a.later for a in found)
 
     def _stays(self, found: Finding) -> bool:
         """Say whether the series of a finding never comes back, up to the end of its attempt."""

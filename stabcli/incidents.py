@@ -21,6 +21,8 @@ NOT_UNSTABLE = ("frozen-values", "grad-norm-vanishing", "loss-broken")
 """Rules that find no instability: no batch did it, and no learning rate mends it."""
 NO_LOSS = "no-loss"
 """Tag of a finding that a loss is no longer logged, which may hide a NaN or be a logger's fault."""
+ONE_PROCESS = "one-process"
+"""Tag of what was not finite in one process alone, of which the weights have shown nothing yet."""
 STAYS = "stays-"
 """Begins the tag that names the metric which keeps an incident from being over."""
 
@@ -208,6 +210,8 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     lead, worst = incident.lead, incident.worst
     if lead.metric == "grad_norm" and worst.metric == "loss" and lead.first < worst.first:
         tags.add("grad-norm-first")
+    if not all(math.isfinite(f.value) for f in incident.telling) and judge.one_process(findings):
+        tags.add(ONE_PROCESS)
     if end.stays is not None:
         tags.add(STAYS + end.stays)
     return replace(incident, ending=end.ending, recovered=end.recovered, tags=tuple(sorted(tags)))

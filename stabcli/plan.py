@@ -13,7 +13,8 @@ import numpy as np
 
 from stabcli.cost import Cost, CostReport
 from stabcli.damage import GRAVE
-from stabcli.incidents import STAYS, Incident
+from stabcli.evidence import constant_reward, lone_process
+from stabcli.incidents import ONE_PROCESS, STAYS, Incident
 from stabcli.ledger import ledger
 from stabcli.recipes import recipe
 from stabcli.rollback import Rollback, went_bad
@@ -87,6 +88,8 @@ def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     nonfinite = went_bad(incident)
     far, near = _rule_of_thumb(view, incident), _skip_batches(view, incident)
     again = "recurs-at-same-step" in incident.tags
+    if ONE_PROCESS in incident.tags:
+        return _one_process(view, incident), near
     if incident.recovered is not None:
         wait = _wait(incident)
         return (near, wait) if again else (wait, near)
@@ -182,6 +185,19 @@ def _wait(incident: Incident) -> Plan:
         f" after, and skip the batches if it has not healed within {PATIENCE} steps next time."
     )
     return _go_on("wait", text, f"recovered {steps(_after(incident))} after the onset")
+
+
+def _one_process(view: Rollback, incident: Incident) -> Plan:
+    """Make the plan for a value that was not finite in one process while the others went on."""
+    one = lone_process(view.run, incident)
+    process = f"process {one.process}" if one is not None else "that process"
+    at = f"step {incident.first:,}"
+    text = (
+        f"Look at the device of {process} and at its batches from {at} on. That the weights were"
+        f" hurt is not proven: load a checkpoint saved after {at} and look whether all of it is"
+        " finite and its loss is as before; go on from it if so."
+    )
+    return _go_on("look-at-the-process", text, "the losses of the other processes stayed finite")
 
 
 def _watch(incident: Incident) -> Plan:
@@ -360,6 +376,14 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             "the policy left the range that its reward can judge",
         ),
     }[family]
+    same = constant_reward(view.run, incident) if family == "policy" else None
+    if same is not None:
+        name, why = "mend-the-reward", "rewards that are all alike teach nothing"
+        text = (
+            f"Stop, and run the reward function or verifier by hand on answers of steps"
+            f" {same.first:,} to {same.last:,}: it gave {same.told} alike. If it is broken, mend it"
+            f" and go on from {at} with the coefficients as they are."
+        )
     plan = _go_on(name, text, why)
     if best is None:
         return (plan,)

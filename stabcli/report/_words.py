@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
-from stabcli.incidents import NO_ENDING, NO_LOSS, STAYS, Incident
+from stabcli.incidents import NO_ENDING, NO_LOSS, ONE_PROCESS, STAYS, Incident
 from stabcli.rules import PAUSED, STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
@@ -115,6 +115,7 @@ def ending(incident: Incident) -> str:
 
 
 TAGS = {
+    ONE_PROCESS: "of one process alone, the others stayed finite",
     "warm-up": "during warm-up",
     "resume": "just after a restart",
     "unplaced": "the text does not say after which step",

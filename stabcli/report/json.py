@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stabcli import __version__
-from stabcli.causes import Cause
 from stabcli.cost import Cost, CostReport
 from stabcli.diagnosis import Diagnosis
+from stabcli.evidence import Cause
 from stabcli.incidents import Incident
 from stabcli.plan import Plan
 from stabcli.report import Outcome, Screen, report
