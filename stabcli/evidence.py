@@ -74,7 +74,7 @@ def of_process(run: Run, incident: Incident) -> Iterator[Cause]:
     if one.spread is not None:
         why += f", or its batch; the others followed at step {one.spread:,}"
     elif one.later:
-        why += ", or its batch; the others stayed finite, so that no sum of gradients was hurt"
+        why += ", or its batch; the others stayed finite, which they do not once its gradients reach all weights"
     else:
         why += ", or its batch"
     row = Row(metric=one.metric, attempt=incident.attempt, step=one.first, value=math.nan)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stabcli.endings import Ending, Judge
 from stabcli.metrics import is_chosen_reward
-from stabcli.rules import PAUSED, SEVERITIES, STATISTIC, Finding, Severity
+from stabcli.rules import PAUSED, RESCALED, SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -141,6 +141,7 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
     A notice alone never joins two events, and a statistic of the whole run stands alone.
     """
     near = max(NEAR_STEPS, NEAR_ROWS * (run.log_interval or 1))
+    findings = _recounted(list(findings), near)
     groups: list[list[Finding]] = []
     kinds: dict[tuple[int, str], list[Finding]] = {}
     for f in findings:
@@ -157,6 +158,20 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
     incidents = [_told(judge, g) for g in groups]
     incidents.sort(key=lambda i: (i.attempt, i.first, -SEVERITIES.index(i.severity), i.rule))
     return _recurring(tuple(incidents), near)
+
+
+def _recounted(findings: list[Finding], near: Step) -> list[Finding]:
+    """Make notices of what is said of a loss at the row from which it is counted otherwise."""
+    anew = [f for f in findings if RESCALED in f.tags and f.severity != "notice"]
+    return [
+        replace(f, severity="notice", tags=(*f.tags, "counted-anew"))
+        if f.metric == "loss"
+        and math.isfinite(f.value)
+        and RESCALED not in f.tags
+        and any(f.attempt == a.attempt and abs(f.first - a.first) <= near for a in anew)
+        else f
+        for f in findings
+    ]
 
 
 def _attached(

@@ -18,6 +18,8 @@ from stabcli.units import number, percent, printable
 Rows = list[tuple[str, str]]
 """Label and text; an empty label goes on with what stands above."""
 
+FOLDED = 4
+"""Notices of a rule beyond which the largest of them is told."""
 PRICED = (
     "gpus",
     "gpu",
@@ -203,4 +205,10 @@ def _noticed(run: Run, rule: str, members: list[Incident]) -> str:
         where = _words.span(members[0].first, members[0].last)
         said = _words.missing(members[0].worst, _words.short(run.word(members[0].worst.metric)))
         return f"{rule} ({where}: {said})" if said else f"{rule} ({where})"
-    return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"
+    said = f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)}"
+    scored = [i.worst for i in members if i.worst.score is not None]
+    if len(members) > FOLDED and scored:
+        top = max(scored, key=lambda f: f.score or 0.0)
+        name = _words.short(run.word(top.metric))
+        said += f"; the largest: {name} {number(top.value)} at step {top.peak:,}"
+    return f"{said})"
