@@ -54,8 +54,8 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
     rows: Rows on either side whose levels are compared.
 
     ## Example
-    $ stabcli scan sample_logs/jsonl/bad_batch.jsonl --rule loss-rescaled --format brief
-    nothing found by 1 rule
+    $ stabcli scan sample_logs/jsonl/synthetic_rescaled.jsonl --rule loss-rescaled --format brief
+    warning   loss-rescaled        attempt 0  step 301..600  loss 21.45, expected 2.663
 
     ## Sources
     - A mean has the relative noise and slope of its sum: they differ by a factor only.
