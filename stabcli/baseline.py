@@ -11,8 +11,8 @@ import numpy as np
 
 from stabcli.clocks import LONE_ROWS, SMOOTH, STANDSTILL
 from stabcli.criteria import Criterion, Status, share
-from stabcli.damage import TRAINED
 from stabcli.diagnosis import Diagnosis
+from stabcli.endings import TRAINED
 from stabcli.errors import SettingError
 from stabcli.ledger import Ledger, ledger
 from stabcli.progress import tokens_reached

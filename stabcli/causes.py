@@ -10,41 +10,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
 from stabcli.endings import CLOCKS
+from stabcli.evidence import (
+    CAUSES,
+    STANDINGS,
+    Cause,
+    CauseName,
+    Row,
+    Standing,
+    lone_process,
+    of_process,
+    of_reporting,
+    of_reward,
+)
 from stabcli.incidents import NEAR_ROWS, Incident, family
 from stabcli.levels import centred
 from stabcli.mixture import only_source
-from stabcli.rules import STATISTIC, Finding
+from stabcli.rules import RESCALED, STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.series import signals, warmup_end
 from stabcli.troubles import gravity
-from stabcli.units import Step, number
+from stabcli.units import number
 from stabcli.waiting import held_up
-
-CauseName = Literal[
-    "learning-rate",
-    "number-format",
-    "repeated-data",
-    "reordered-data",
-    "schedule",
-    "config-change",
-    "restart",
-    "hardware",
-    "bad-batch",
-    "data-loading",
-    "slow-hardware",
-]
-CAUSES: tuple[CauseName, ...] = get_args(CauseName)
-"""What incidents may come from, those that a log shows best first."""
-Standing = Literal["observed", "supported", "hypothesis"]
-STANDINGS: tuple[Standing, ...] = get_args(Standing)
-"""How sure a cause is, the surest first."""
 
 BEFORE_STEPS = 200
 """Steps before an incident in which a leap of the learning rate is taken to have led to it."""
@@ -56,28 +47,6 @@ REDONE = 32
 """Losses of steps done twice, without which their order is not compared."""
 FOLLOWS = 0.3
 """Correlation below which the losses of steps done twice do not follow one another."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row that speaks for a cause."""
-
-    metric: str
-    attempt: int
-    step: Step
-    value: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """One thing that may have brought an incident about."""
-
-    name: CauseName
-    standing: Standing
-    why: str
-    """What speaks for it, one clause without a full stop."""
-    rows: tuple[Row, ...] = ()
-    """The rows that say so."""
 
 
 def causes(run: Run, incidents: Sequence[Incident]) -> tuple[tuple[Cause, ...], ...]:
@@ -99,6 +68,7 @@ def _ranked(
 ) -> tuple[Cause, ...]:
     if incident.severity == "notice" or STATISTIC in incident.tags or not incident.unstable:
         return ()
+    found: list[Cause]
     if incident.family == "speed":
         found = [*_of_fault(run, incident, ("gpu-fault", "communication", "straggler"))]
         found += _of_speed(run, incident)
@@ -118,6 +88,7 @@ def _ranked(
             )
         ]
         found = [*_of_fault(run, incident, ("gpu-fault", "wrong-result"))]
+        found += [*of_process(run, incident), *of_reporting(incident)]
         found += _of_rate(run, incident, before)
         found += _of_format(run, incident, before)
         found += [*_of_data(incident, before), *_of_plan(run, incident)]
@@ -126,6 +97,8 @@ def _ranked(
         found += [*_of_restart(run, incident), *orders[incident.attempt]]
         found += [*_of_hardware(run, incident, findings), *_of_source(run, incident)]
         found += _of_batch(run, incident)
+    elif incident.family == "policy":
+        found = [*of_reward(run, incident)]
     else:
         return ()
     best: dict[CauseName, Cause] = {}
@@ -187,6 +160,8 @@ def _of_rate(run: Run, incident: Incident, before: list[Finding]) -> Iterator[Ca
         rows = tuple(_row(f) for f in norms[:1])
         yield Cause(name="learning-rate", standing="supported", why=why, rows=rows)
     elif incident.ending in ("diverged", "new-basin") and incident.shown.metric == "loss":
+        if RESCALED in incident.worst.tags or lone_process(run, incident) is not None:
+            return  # what was not finite in one process, or is only counted anew, is no instability
         why = "the run did not find back by itself"
         rows = (_row(incident.worst),)
         yield Cause(name="learning-rate", standing="hypothesis", why=why, rows=rows)

@@ -7,14 +7,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from stabcli.incidents import Incident
+from stabcli.alone import alone
+from stabcli.endings import TRAINED
+from stabcli.incidents import ONE_PROCESS, Incident
 from stabcli.rules import STATISTIC, Severity
 from stabcli.run import Run
 from stabcli.series import SHORT, WINDOW, signals
 from stabcli.units import Step
 
-TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
-"""Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
 GRAVE: Final[tuple[Severity, ...]] = ("error", "critical")
 """Severities that spoil rows."""
 AT_ONCE: Final = frozenset({"frozen-values", "grad-norm-vanishing"})
@@ -82,7 +82,7 @@ class Damages:
             f.first for f in incident.findings if f.metric in TRAINED and not np.isfinite(f.value)
         ]
         poisoned = slice(0, 0)
-        if broken and incident.recovered is None:
+        if broken and incident.recovered is None and ONE_PROCESS not in incident.tags:
             broke = int(np.searchsorted(steps, min(broken)))
             poisoned = slice(int(start) + broke, int(start) + max(broke, last))
             first = min(first, broke)
@@ -145,7 +145,10 @@ def onset(incident: Incident) -> Step:
 
 
 def went_nonfinite(run: Run) -> np.ndarray:
-    """Mark the rows from which on every loss of an attempt is non-finite."""
+    """Mark the rows from which on every loss of an attempt is non-finite.
+
+    Not where that is so of one process alone, whose weights nobody can tell.
+    """
     marked = np.zeros(run.frame.height, bool)
     attempt = run.frame["attempt"].to_numpy()
     for metric in ("loss", "objective_loss"):
@@ -155,6 +158,9 @@ def went_nonfinite(run: Run) -> np.ndarray:
             good = np.flatnonzero(np.isfinite(signal.values))
             after = int(good[-1]) + 1 if len(good) else 0
             if after < len(signal):
+                one = alone(run, signal.attempt, int(signal.steps[after]))
+                if one is not None and one.spread is None and one.later:
+                    continue
                 rows = np.arange(len(marked)) >= signal.rows[after]
                 marked |= rows & (attempt == signal.attempt)
     return marked

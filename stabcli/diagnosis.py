@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from stabcli.causes import Cause, causes
+from stabcli.causes import causes
 from stabcli.cost import CostReport, price
+from stabcli.evidence import Cause
 from stabcli.incidents import Incident, group
-from stabcli.plan import Plan, plans
+from stabcli.plan import plans
 from stabcli.rules import SEVERITIES, Severity, Skipped, rules, run_rules, select
 from stabcli.run import Run
+from stabcli.ways import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from stabcli.alone import alone
 from stabcli.metrics import COMPUTED_FROM
 from stabcli.rules import Finding
 from stabcli.run import Run
@@ -31,7 +32,11 @@ SETTLED = 10
 """Rows, far apart or of whole evaluations, that must stay away for it to be more than too soon."""
 FAR = 0.5
 """Relative distance to the level before, beyond which a series has diverged."""
+BACK = 0.25
+"""Share of its leap, in log units, down to which a series beside the judging one is back."""
 
+TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
+"""Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
 CLOCKS = ("wall_time", "elapsed_seconds")
 """Metrics whose gaps are over with the row that ends them."""
 
@@ -45,6 +50,8 @@ class End:
     """Step at which it was over."""
     onset: Literal["instant", "gradual-onset"] | None = None
     """Whether the level had been leaving its band before it was flagged; None if unknown."""
+    stays: str | None = None
+    """Metric beside the judging one that has not come back at the end of the attempt."""
 
 
 class Judge:
@@ -64,8 +71,53 @@ class Judge:
         five rows (fewer where rows are far apart) is back within 2 %, or one robust standard
         deviation, of the level before. A falling loss that leapt up for good comes down to that
         level as well, in time: where it has come no nearer to its own course, it has settled
-        higher.
+        higher. And nothing has recovered while any other series of the event is still off.
         """
+        end = self._of_series(findings, worst, numeric=numeric)
+        if end.recovered is None or worst.metric in CLOCKS:
+            return end
+        signal = self._signal(findings, worst, numeric=numeric)
+        judged = None if signal is None else signal.metric
+        for f in findings:
+            if f.metric not in (judged, *CLOCKS) and self._stays(f):
+                return End(ending="new-basin", onset=end.onset, stays=f.metric)
+        return end
+
+    def one_process(self, findings: Sequence[Finding]) -> bool:
+        """Say whether all that is not finite was so in one process alone, and stayed there."""
+        broken = [f for f in findings if f.metric in TRAINED and not np.isfinite(f.value)]
+        found = [alone(self._run, f.attempt, f.first) for f in broken]
+        return bool(found) and all(a is not None and a.spread is None and a.later for a in found)
+
+    def _stays(self, found: Finding) -> bool:
+        """Say whether the series of a finding never comes back, up to the end of its attempt."""
+        signal = self._of(found.metric).get(found.attempt)
+        if signal is None or found.expected is None or not np.isfinite(found.value):
+            return False
+        first, behind = np.searchsorted(signal.steps, [found.first, found.last + 1])
+        values = np.concatenate([signal.inherited, signal.values])
+        before = values[: len(signal.inherited) + first]
+        before = before[np.isfinite(before)][-WINDOW:]
+        inside = signal.values[first:behind]
+        inside, after = inside[np.isfinite(inside)], signal.values[behind:]
+        if len(before) < SHORT or not len(inside):
+            return False
+        if min(before.min(), inside.min()) > 0:
+            before, inside, after = (
+                np.log(np.maximum(part, 1e-300)) for part in (before, inside, after)
+            )
+        level, width, _ = _before(before, inside, found)
+        sign = -1.0 if found.value < found.expected else 1.0
+        leapt = float((sign * inside).max()) - sign * level
+        if leapt <= width:
+            return False
+        limit = sign * level + max(width, BACK * leapt)
+        finite = after[np.isfinite(after)]
+        rows = min(5, len(finite))
+        return not rows or _recovery(sign * finite, limit, rows, -1) is None
+
+    def _of_series(self, findings: Sequence[Finding], worst: Finding, *, numeric: bool) -> End:
+        """Say how the event ended by the one series that shows it best."""
         if worst.metric in CLOCKS:
             return End(ending="fast-recovery", recovered=worst.last)
         signal = self._signal(findings, worst, numeric=numeric)
@@ -120,12 +172,16 @@ class Judge:
         of_model = any(f.metric in ("loss", "grad_norm") for f in findings)
         if numeric and of_model and self._run.has("loss"):
             metric = "loss"
+        return self._of(metric).get(worst.attempt)
+
+    def _of(self, metric: str) -> dict[int, Signal]:
+        """Return the attempts of a metric, or of what it is computed from."""
         if not self._run.has(metric):
             metric = COMPUTED_FROM.get(metric, metric)
         if metric not in self._signals:
             parts = signals(self._run, metric) if self._run.has(metric) else []
             self._signals[metric] = {s.attempt: s for s in parts}
-        return self._signals[metric].get(worst.attempt)
+        return self._signals[metric]
 
     def _discarded(self, signal: Signal, start: int) -> bool:
         """Say whether a later attempt went back past the row at which the event began."""

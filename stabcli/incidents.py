@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stabcli.endings import Ending, Judge
 from stabcli.metrics import is_chosen_reward
-from stabcli.rules import SEVERITIES, STATISTIC, Finding, Severity
+from stabcli.rules import PAUSED, RESCALED, SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -21,6 +21,10 @@ NOT_UNSTABLE = ("frozen-values", "grad-norm-vanishing", "loss-broken")
 """Rules that find no instability: no batch did it, and no learning rate mends it."""
 NO_LOSS = "no-loss"
 """Tag of a finding that a loss is no longer logged, which may hide a NaN or be a logger's fault."""
+ONE_PROCESS = "one-process"
+"""Tag of what was not finite in one process alone, of which the weights have shown nothing yet."""
+STAYS = "stays-"
+"""Begins the tag that names the metric which keeps an incident from being over."""
 
 _FAMILIES = {
     "speed": ("tokens_per_second", "tokens_per_second_per_gpu", "mfu", "step_seconds", "wall_time",
@@ -105,7 +109,8 @@ class Incident:
     @property
     def unstable(self) -> bool:
         """Whether training went wrong, and not the set-up of the run, its code or its logging."""
-        return self.rule not in NOT_UNSTABLE and NO_LOSS not in self.worst.tags
+        hides = NO_LOSS in self.worst.tags or PAUSED in self.worst.tags
+        return self.rule not in NOT_UNSTABLE and not hides
 
     @property
     def shown(self) -> Finding:
@@ -136,6 +141,7 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
     A notice alone never joins two events, and a statistic of the whole run stands alone.
     """
     near = max(NEAR_STEPS, NEAR_ROWS * (run.log_interval or 1))
+    findings = _recounted(list(findings), near)
     groups: list[list[Finding]] = []
     kinds: dict[tuple[int, str], list[Finding]] = {}
     for f in findings:
@@ -152,6 +158,20 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
     incidents = [_told(judge, g) for g in groups]
     incidents.sort(key=lambda i: (i.attempt, i.first, -SEVERITIES.index(i.severity), i.rule))
     return _recurring(tuple(incidents), near)
+
+
+def _recounted(findings: list[Finding], near: Step) -> list[Finding]:
+    """Make notices of what is said of a loss at the row from which it is counted otherwise."""
+    anew = [f for f in findings if RESCALED in f.tags and f.severity != "notice"]
+    return [
+        replace(f, severity="notice", tags=(*f.tags, "counted-anew"))
+        if f.metric == "loss"
+        and math.isfinite(f.value)
+        and RESCALED not in f.tags
+        and any(f.attempt == a.attempt and abs(f.first - a.first) <= near for a in anew)
+        else f
+        for f in findings
+    ]
 
 
 def _attached(
@@ -205,6 +225,10 @@ def _told(judge: Judge, findings: list[Finding]) -> Incident:
     lead, worst = incident.lead, incident.worst
     if lead.metric == "grad_norm" and worst.metric == "loss" and lead.first < worst.first:
         tags.add("grad-norm-first")
+    if not all(math.isfinite(f.value) for f in incident.telling) and judge.one_process(findings):
+        tags.add(ONE_PROCESS)
+    if end.stays is not None:
+        tags.add(STAYS + end.stays)
     return replace(incident, ending=end.ending, recovered=end.recovered, tags=tuple(sorted(tags)))
 
 

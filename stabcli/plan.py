@@ -7,46 +7,21 @@ without saying so, and never goes back to a step after a non-finite row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from stabcli.cost import Cost, CostReport
+from stabcli.cost import CostReport
 from stabcli.damage import GRAVE
-from stabcli.incidents import Incident
+from stabcli.evidence import constant_reward
+from stabcli.incidents import ONE_PROCESS, STAYS, Incident
 from stabcli.ledger import ledger
 from stabcli.recipes import recipe
 from stabcli.rollback import Rollback, went_bad
-from stabcli.rules import STATISTIC
+from stabcli.rules import RESCALED, STATISTIC
 from stabcli.run import Run
-from stabcli.units import Step, steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One way to recover from an incident."""
-
-    name: str
-    """``rule-of-thumb``, ``skip-batches``, ``wait``, …"""
-    roll_back_to: Step | None
-    """Step of the checkpoint to go back to; None where nothing is rolled back."""
-    known_checkpoint: bool
-    """Whether a checkpoint is known to exist there, or the step is only where one is needed."""
-    skip_first: Step | None
-    """First step whose batches to skip."""
-    skip_last: Step | None
-    """Last step whose batches to skip."""
-    lr_factor: tuple[float, float] | None
-    """Range to multiply the learning rate by, e.g. (0.5, 0.9)."""
-    text: str
-    """The plan as one sentence."""
-    why: str
-    """What it rests on: the source of the figures, the evidence in the run."""
-    redo: Cost
-    """What has to be trained again."""
-    recipe: tuple[str, ...] = ()
-    """Flags or lines of configuration that do it in the framework the log came from."""
-
+from stabcli.units import Step
+from stabcli.ways import Plan, count_alike, go_on, one_process, wait_and_see, watch
 
 NEAR = 100
 """Steps to go back before an onset, and to skip around it.
@@ -57,14 +32,15 @@ SKIP = 400
 """Most steps to skip after an onset."""
 FAR = (1000, 3000)
 """Steps to go back by the field's rule of thumb."""
-PATIENCE = 200
-"""Steps to wait for a spike to heal before skipping its batches."""
 
 
 def plans(
     run: Run, incidents: Sequence[Incident], cost: CostReport
 ) -> tuple[tuple[Plan, ...], ...]:
-    """Return for each incident the ways to recover, the recommended one first; none below error."""
+    """Return for each incident the ways to recover, the recommended one first; none below error.
+
+    But for a loss that is only counted otherwise, which rolling back would not mend.
+    """
     del cost
     if not any(_grave(i) for i in incidents):
         return tuple(() for _ in incidents)
@@ -73,11 +49,19 @@ def plans(
 
 
 def _grave(incident: Incident) -> bool:
-    return incident.severity in GRAVE and STATISTIC not in incident.tags
+    counts = incident.severity in GRAVE or _recounted(incident)
+    return counts and STATISTIC not in incident.tags
+
+
+def _recounted(incident: Incident) -> bool:
+    """Say whether an incident is a loss that is only counted otherwise."""
+    return incident.severity == "warning" and RESCALED in incident.worst.tags
 
 
 def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     """Choose the plans by what the incident is about and how it ended."""
+    if _recounted(incident):
+        return (count_alike(incident),)
     if not incident.unstable:
         return _mend(view, incident)
     if incident.family != "numerics":
@@ -87,9 +71,13 @@ def _plans(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     nonfinite = went_bad(incident)
     far, near = _rule_of_thumb(view, incident), _skip_batches(view, incident)
     again = "recurs-at-same-step" in incident.tags
+    if ONE_PROCESS in incident.tags:
+        return one_process(view.run, incident), near
     if incident.recovered is not None:
-        wait = _wait(incident)
+        wait = wait_and_see(incident)
         return (near, wait) if again else (wait, near)
+    if f"{STAYS}grad_norm" in incident.tags and not went_bad(incident):
+        return watch(incident), near
     long = incident.first - view.first >= LONG_RUN
     if long and (nonfinite or incident.ending == "diverged" or again):
         return far, near
@@ -186,34 +174,6 @@ def _with_reason(
     return text if passed is None else f"{text} {passed}"
 
 
-def _wait(incident: Incident) -> Plan:
-    """Make the plan to go on, for an incident that healed."""
-    text = (
-        f"Go on: the loss was back at step {incident.recovered:,}. Keep the checkpoints before and"
-        f" after, and skip the batches if it has not healed within {PATIENCE} steps next time."
-    )
-    return _go_on("wait", text, f"recovered {steps(_after(incident))} after the onset")
-
-
-def _after(incident: Incident) -> int:
-    return (incident.recovered or incident.last) - incident.first
-
-
-def _go_on(name: str, text: str, why: str) -> Plan:
-    """Make a plan that rolls nothing back."""
-    return Plan(
-        name=name,
-        roll_back_to=None,
-        known_checkpoint=False,
-        skip_first=None,
-        skip_last=None,
-        lr_factor=None,
-        text=text,
-        why=why,
-        redo=Cost(),
-    )
-
-
 def _already(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
     """Make the plans for an incident that the trainer itself went back from."""
     later = [a for a in view.run.attempts if a.attempt > incident.attempt]
@@ -225,7 +185,7 @@ def _already(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
         f"Nothing more to do: attempt {back.attempt} went back to step {back.first_step:,} and did"
         " not meet it again. That alone does not prove that the data did it."
     )
-    return (_go_on("rolled-back", text, f"attempt {back.attempt} overwrote these steps"), near)
+    return (go_on("rolled-back", text, f"attempt {back.attempt} overwrote these steps"), near)
 
 
 def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
@@ -239,7 +199,7 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             " checkpoint that was loaded and its format, at the labels and the tokenizer."
         )
         why = "the loss was never at a healthy level: there is no step to go back to"
-        return (_go_on("mend-the-set-up", text, why),)
+        return (go_on("mend-the-set-up", text, why),)
     if rule == "frozen-values":
         over = f"from after {first}"
         if incident.recovered is not None:
@@ -252,7 +212,7 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             " whether the job is alive."
         )
         why = "a number that repeats to the last digit is no instability: no batch to skip did it"
-        return (_go_on("find-what-stands-still", text, why),)
+        return (go_on("find-what-stands-still", text, why),)
     found = view.checkpoint(incident.first - 1, incident)
     at = "from the beginning" if found is None else f"from the checkpoint at step {found[0]:,}"
     if found is not None and not found[1]:
@@ -272,7 +232,7 @@ def _mend(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
         )
         why = "a loss that is not logged may be NaN, which trainers hide, or be well"
     text = _with_reason(text, view, incident.first - 1, found, incident)
-    plan = _go_on(name, text, why)
+    plan = go_on(name, text, why)
     if found is None:
         return (plan,)
     step, known = found
@@ -292,19 +252,19 @@ def _drain(view: Rollback, incident: Incident) -> Plan:
     ]
     if past is not None and again:
         text = f"Take {node}: such a fault came again at step {again[0].first:,} after a restart."
-        return _go_on("drain-the-node", text, "a restart alone did not mend it")
+        return go_on("drain-the-node", text, "a restart alone did not mend it")
     if past is not None:
         text = (
             f"Nothing more to do for the run: attempt {past.attempt} began at step"
             f" {past.first_step:,}, went on to step {past.last_step:,} and did not meet it again."
             f" If it is not done yet, take {node} before the next run."
         )
-        return _go_on("restarted", text, f"attempt {past.attempt} went past step {incident.last:,}")
+        return go_on("restarted", text, f"attempt {past.attempt} went past step {incident.last:,}")
     text = (
         f"Take {node}, then go on from the newest checkpoint at or before step"
         f" {incident.first:,} with the same data."
     )
-    return _go_on("drain-the-node", text, "the log tells of hardware, no figure went wrong")
+    return go_on("drain-the-node", text, "the log tells of hardware, no figure went wrong")
 
 
 def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
@@ -315,14 +275,14 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             "Roll nothing back: the weights are fine. Look at checkpoint writing, evaluation, data"
             f" loading and the network around step {incident.first:,}, and for a slow node."
         )
-        return (_go_on("find-the-bottleneck", text, "only speed changed, not the loss"),)
+        return (go_on("find-the-bottleneck", text, "only speed changed, not the loss"),)
     if family == "schedule":
         text = (
             f"Compare the learning rate at step {incident.first:,} with the schedule you meant; if"
             " the run was resumed there, load the scheduler's state too and start again from that"
             " checkpoint."
         )
-        return (_go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
+        return (go_on("mend-the-schedule", text, "the learning rate left its own curve"),)
     if family == "hardware":
         return (_drain(view, incident),)
     if family == "process":
@@ -330,10 +290,10 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             "Mend what the line names, then go on from the newest checkpoint at or before step"
             f" {incident.last:,} with the same data."
         )
-        return (_go_on("mend-and-go-on", text, "the process ended, no figure went wrong"),)
+        return (go_on("mend-and-go-on", text, "the process ended, no figure went wrong"),)
     if family == "restarts":
         text = "Nothing to roll back: save checkpoints more often if restarts like this come again."
-        return (_go_on("checkpoint-more-often", text, "steps were trained twice"),)
+        return (go_on("checkpoint-more-often", text, "steps were trained twice"),)
     found = view.checkpoint(incident.first - 1, incident)
     best = None if found is None else found[0]
     at = (
@@ -362,8 +322,16 @@ def _other(view: Rollback, incident: Incident) -> tuple[Plan, ...]:
             "the policy left the range that its reward can judge",
         ),
     }[family]
+    same = constant_reward(view.run, incident) if family == "policy" else None
+    if same is not None:
+        name, why = "mend-the-reward", "rewards that are all alike teach nothing"
+        text = (
+            f"Stop, and run the reward function or verifier by hand on answers of steps"
+            f" {same.first:,} to {same.last:,}: it gave {same.told} alike. If it is broken, mend it"
+            f" and go on from {at} with the coefficients as they are."
+        )
     text = _with_reason(text, view, incident.first - 1, found, incident)
-    plan = _go_on(name, text, why)
+    plan = go_on(name, text, why)
     if best is None:
         return (plan,)
     return (

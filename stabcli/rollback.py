@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from stabcli.cost import Cost
-from stabcli.damage import TRAINED
-from stabcli.incidents import Incident
+from stabcli.endings import TRAINED
+from stabcli.incidents import ONE_PROCESS, Incident
 from stabcli.ledger import HOUR, Ledger
 from stabcli.rules import SEVERITIES, STATISTIC
 from stabcli.run import Run
@@ -186,5 +186,7 @@ def saved_steps(run: Run) -> np.ndarray | None:
 
 
 def went_bad(incident: Incident) -> bool:
-    """Say whether an incident holds a non-finite loss or gradient norm."""
+    """Say whether an incident holds a non-finite loss or gradient norm, not of one process alone."""
+    if ONE_PROCESS in incident.tags:
+        return False
     return any(f.metric in TRAINED and not np.isfinite(f.value) for f in incident.findings)

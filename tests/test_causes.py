@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stabcli.causes import CAUSES, STANDINGS
 from stabcli.diagnosis import diagnose
+from stabcli.evidence import CAUSES, STANDINGS
 from stabcli.run import Trouble
 from tests.rules.runs import healthy, make_run
 

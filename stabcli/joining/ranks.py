@@ -49,6 +49,12 @@ def one_of_ranks(runs: Sequence[Run]) -> list[Run]:
     return made
 
 
+def process_in(path: str) -> int | None:
+    """Return the number of the process that wrote a file, by its name; None where it has none."""
+    found = list(_RANK.finditer(path))
+    return int(found[-1][3]) if found else None
+
+
 def _rank(run: Run) -> tuple[str, int] | None:
     """Return the path without the number of the process, and that number."""
     if len(run.files) > 1:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from stabcli.cost import Cost
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Incident
-from stabcli.plan import Plan
 from stabcli.report import _sections, _words
 from stabcli.report._html_charts import Mark
 from stabcli.report._html_markup import Child, Markup, Row, el, join, table
@@ -17,6 +16,7 @@ from stabcli.rules import Finding
 from stabcli.run import Run
 from stabcli.units import number
 from stabcli.verdicts import Verdict
+from stabcli.ways import Plan
 
 CARDS = 30
 """Incidents that are told one by one, the gravest."""

@@ -18,6 +18,8 @@ from stabcli.units import number, percent, printable
 Rows = list[tuple[str, str]]
 """Label and text; an empty label goes on with what stands above."""
 
+FOLDED = 4
+"""Notices of a rule beyond which the largest of them is told."""
 PRICED = (
     "gpus",
     "gpu",
@@ -164,7 +166,7 @@ def what_else(d: Diagnosis, grave: list[Incident]) -> Rows:
         if i.severity == "notice":
             noticed[i.rule].append(i)
     if noticed:
-        said = "; ".join(_noticed(rule, members) for rule, members in noticed.items())
+        said = "; ".join(_noticed(d.run, rule, members) for rule, members in noticed.items())
         rows.append(("notices", said))
     if not grave and d.checked:
         rows.append(("checked", ", ".join(d.checked)))
@@ -195,10 +197,18 @@ def _unchecked(d: Diagnosis) -> str:
     return "; ".join(said) + hint
 
 
-def _noticed(rule: str, members: list[Incident]) -> str:
+def _noticed(run: Run, rule: str, members: list[Incident]) -> str:
     share = next((t for i in members for t in i.tags if t.startswith("share-")), None)
     if share:
         return f"{rule} ({share.removeprefix('share-')} of the rows)"
     if len(members) == 1:
-        return f"{rule} ({_words.span(members[0].first, members[0].last)})"
-    return f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)})"
+        where = _words.span(members[0].first, members[0].last)
+        said = _words.missing(members[0].worst, _words.short(run.word(members[0].worst.metric)))
+        return f"{rule} ({where}: {said})" if said else f"{rule} ({where})"
+    said = f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)}"
+    scored = [i.worst for i in members if i.worst.score is not None]
+    if len(members) > FOLDED and scored:
+        top = max(scored, key=lambda f: f.score or 0.0)
+        name = _words.short(run.word(top.metric))
+        said += f"; the largest: {name} {number(top.value)} at step {top.peak:,}"
+    return f"{said})"

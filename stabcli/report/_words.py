@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
-from stabcli.incidents import NO_ENDING, NO_LOSS, Incident
-from stabcli.rules import STATISTIC, Finding
+from stabcli.incidents import NO_ENDING, NO_LOSS, ONE_PROCESS, STAYS, Incident
+from stabcli.rules import PAUSED, RESCALED, STATISTIC, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
 
@@ -71,8 +71,7 @@ def measured(run: Run, f: Finding) -> str:
         said = f"{f.metric.replace('-', ' ')}: {short(f.text, LINE_LENGTH)}"
     if f.metric in CLOCKS:
         said = f"nothing logged for {duration(f.value)} before it"
-    if NO_LOSS in f.tags:
-        said = f"{short(run.word(f.metric))} no longer logged"
+    said = missing(f, short(run.word(f.metric))) or said
     if f.line is not None:
         where = f"{short(f.file)}:{f.line}" if f.file else f"line {f.line:,}"
         said = f"{said} ({where})"
@@ -82,15 +81,31 @@ def measured(run: Run, f: Finding) -> str:
     return f"{said}, expected {usual}"
 
 
+def missing(f: Finding, name: str) -> str | None:
+    """Say that a loss of that name is not logged; None where that is not what was found."""
+    if NO_LOSS in f.tags:
+        return f"{name} no longer logged"
+    if PAUSED not in f.tags:
+        return None
+    rows = next(t.removesuffix("-rows") for t in f.tags if t.endswith("-rows"))
+    beside = next(t.removeprefix("beside-") for t in f.tags if t.startswith("beside-"))
+    return f"{name} not logged in {rows} rows, while {short(beside)} was"
+
+
 def ending(incident: Incident) -> str:
     """Say how an incident ended; empty where the question makes no sense."""
     if STATISTIC in incident.tags or incident.family in NO_ENDING:
         return ""
+    if RESCALED in incident.worst.tags:
+        return "it goes on like that"
     took = ""
     if incident.recovered is not None:
         took = f" by step {incident.recovered:,}"
     worst = incident.worst
     level = "lower" if worst.expected is not None and worst.value < worst.expected else "higher"
+    for tag in incident.tags:
+        if tag.startswith(STAYS) and tag != STAYS + worst.metric:
+            return f"{short(tag.removeprefix(STAYS))} never came back"
     return {
         "fast-recovery": f"recovered{took}",
         "slow-recovery": f"recovered slowly,{took}",
@@ -102,6 +117,7 @@ def ending(incident: Incident) -> str:
 
 
 TAGS = {
+    ONE_PROCESS: "of one process alone, the others stayed finite",
     "warm-up": "during warm-up",
     "resume": "just after a restart",
     "unplaced": "the text does not say after which step",

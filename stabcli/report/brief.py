@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.incidents import NO_LOSS
 from stabcli.report import Outcome, Screen, report
+from stabcli.report._words import missing
 from stabcli.rules import Finding
 from stabcli.units import number, printable
 
@@ -41,8 +41,7 @@ def _line(f: Finding) -> str:
     where = f"step {f.first}" if f.first == f.last else f"step {f.first}..{f.last}"
     expected = "" if f.expected is None else f", expected {number(f.expected)}"
     what = f"{printable(f.metric)} {number(f.value)}{expected}"
-    if NO_LOSS in f.tags:
-        what = f"{printable(f.metric)} no longer logged"
+    what = missing(f, printable(f.metric)) or what
     if f.text is not None:
         what = f"{f.metric}: {printable(f.text)}"
     return f"{f.severity:<9} {f.rule:<20} attempt {f.attempt}  {where}  {what}"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from rich.text import Text
 
-from stabcli.causes import Cause
 from stabcli.diagnosis import Diagnosis
+from stabcli.evidence import Cause
 from stabcli.incidents import Incident
 from stabcli.report import Outcome, Screen, _sections, _words, report
 from stabcli.report._page import STYLES, Page

@@ -9,10 +9,10 @@ from typing import Any
 from stabcli import __version__
 from stabcli.bill import Bill
 from stabcli.cost import Cost
-from stabcli.plan import Plan
 from stabcli.policy import Bounded, Outcome, Trip
 from stabcli.report.cost_tables import By, Line, lines
 from stabcli.report.json import as_json, cost_in_json
+from stabcli.ways import Plan
 
 FORMAT = 1
 """Raised when a field changes its meaning; new fields may come at any time."""

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stabcli import __version__
-from stabcli.causes import Cause
 from stabcli.cost import Cost, CostReport
 from stabcli.diagnosis import Diagnosis
+from stabcli.evidence import Cause
 from stabcli.incidents import Incident
-from stabcli.plan import Plan
 from stabcli.report import Outcome, Screen, report
 from stabcli.report._sampling import blind_spots, least_spike
 from stabcli.rules import SEVERITIES, Finding
 from stabcli.run import Run
 from stabcli.segments import changes
 from stabcli.verdicts import Verdict
+from stabcli.ways import Plan
 
 FORMAT = 1
 """Raised when a field changes its meaning; new fields may come at any time."""

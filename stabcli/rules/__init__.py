@@ -33,7 +33,10 @@ Check = Callable[..., Iterator["Finding"]]
 
 STATISTIC = "statistic"
 """Tag of a finding that describes the whole run and belongs to no event."""
-
+PAUSED = "loss-paused"
+"""Tag of a finding that a loss was not logged for a while, beside what was."""
+RESCALED = "rescaled"
+"""Tag of a finding of a loss that is a multiple of what it was, and otherwise the same."""
 
 AT_LEVEL = 0.01
 """Relative distance to a level within which a row shows it."""

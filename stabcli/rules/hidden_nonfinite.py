@@ -6,19 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stabcli.rules import Finding, finding, rule
+from stabcli.rules import PAUSED, Finding, finding, rule
 from stabcli.run import Run
-from stabcli.series import Signal, signals, stretches
+from stabcli.series import SHORT, WINDOW, Signal, signals, stretches
 
 COMPANIONS = ("grad_norm", "learning_rate")
 """What is logged in the rows in which a loss is."""
 BESIDE = 0.9
 """Share of those rows that held a loss before."""
+LEAP = 3.0
+"""Times its level from which a gradient norm beside missing losses makes a hidden NaN suspected."""
 
 
 @rule(needs=("loss",), presets=("default",), since="0.1.0", judges=False)
 def hidden_nonfinite(
-    run: Run, *, zeros: int = 3, join: int = 10, gone: int = 32
+    run: Run, *, zeros: int = 3, join: int = 10, gone: int = 32, absent: int = 16
 ) -> Iterator[Finding]:
     """The trainer hid a NaN loss: it logged exactly 0, or no loss at all.
 
@@ -29,7 +31,10 @@ def hidden_nonfinite(
     which really are 0, are not looked at. Where the trainer counts the steps of a row whose loss
     was not finite, and prints the mean of the others, as Megatron does: an error, and a warning
     where as many steps were skipped. An error, too, where a loss that stood beside every gradient
-    norm or learning rate is missing from the last ``gone`` rows of an attempt or more.
+    norm or learning rate is missing from the last ``gone`` rows of an attempt or more. Where it is
+    missing from ``absent`` rows or more in the middle, and stands beside the others before and
+    behind them: a notice, and a warning where the gradient norm there is not finite, or reaches
+    three times its level.
 
     ## Why it matters
     The run looks healthy, or even perfect, while it trains on NaN. Nobody stops it.
@@ -45,6 +50,7 @@ def hidden_nonfinite(
     zeros: Losses of exactly 0 in a row that count without a gradient norm.
     join: Rows between two such rows that still belong to one finding.
     gone: Rows at the end of an attempt that hold no loss.
+    absent: Rows in the middle of an attempt that hold no loss.
 
     ## Example
     $ stabcli scan sample_logs/hf-trainer/hidden_nan.json --rule hidden-nonfinite --format brief
@@ -66,6 +72,7 @@ def hidden_nonfinite(
             if last - first + 1 >= zeros:
                 yield _found(run, signal, first, last, "error", 0.0)
         yield from _gone(run, signal, gone)
+        yield from _absent(run, signal, absent)
     yield from _counted(run, join)
 
 
@@ -117,6 +124,54 @@ def _gone(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
                     tags=("no-loss",),
                 )
                 return
+
+
+def _absent(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
+    """Tell of losses that are missing for a while, while what stood beside them went on."""
+    away = np.diff(signal.rows) > least
+    if not away.any() or least < 1:
+        return
+    mine = run.frame["attempt"].to_numpy() == signal.attempt
+    left = list(zip(signal.rows[:-1][away].tolist(), signal.rows[1:][away].tolist(), strict=True))
+    for metric in dict.fromkeys([*COMPANIONS, *run.measurements]):
+        if metric == "loss" or not left or not run.has(metric):
+            continue
+        beside = np.flatnonzero(run.logged(metric) & mine)
+        held = np.isin(beside, signal.rows)
+        for last, back in left.copy():
+            begin, end = np.searchsorted(beside, [last, back])
+            begin += int(begin < len(beside) and beside[begin] == last)
+            near = max(2 * least, int(end - begin))
+            sides = held[max(0, begin - near) : begin], held[end : end + near]
+            if end - begin < least or any(len(s) < least or s.mean() < BESIDE for s in sides):
+                continue
+            left.remove((last, back))
+            rows = int(beside[begin]), int(beside[end - 1])
+            yield finding(
+                run,
+                metric="loss",
+                rows=rows,
+                peak=rows[0],
+                severity="warning" if _leapt(run, last, back) else "notice",
+                value=float(run.array("loss")[last]),
+                tags=(PAUSED, f"{end - begin}-rows", f"beside-{metric}"),
+            )
+
+
+def _leapt(run: Run, last: int, back: int) -> bool:
+    """Say whether the gradient norm leaps or is lost between two rows, or beside them."""
+    if not run.has("grad_norm"):
+        return False
+    norms, logged = run.array("grad_norm"), run.logged("grad_norm")
+    before = norms[max(0, last - 2 * WINDOW) : last]
+    before = before[np.isfinite(before)]
+    inside = norms[last : back + 1][logged[last : back + 1]]
+    if not np.isfinite(inside).all():
+        return True
+    if len(before) < SHORT or not len(inside):
+        return False
+    usual = max(LEAP * float(np.median(before)), 1.5 * float(before.max()))
+    return float(inside.max()) > usual
 
 
 def _found(run: Run, signal: Signal, first: int, last: int, severity: str, value: float) -> Finding:

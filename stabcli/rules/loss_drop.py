@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -33,9 +34,10 @@ def loss_drop(
     The level (trimean) of ``rows`` logged losses lies at least ``drop`` below that of as many
     before them, by ``sigmas`` standard errors, ``ahead`` times further than it fell in the rows
     before, and most of it within 8 rows: a warning. Left out are warm-up, edges of logged epochs,
-    changes of batch size or number of GPUs, leaps of the learning rate, drops half of which only
-    take back a rise before them, and drops that come again and again; where epochs are not logged, a drop at a half, a third, a quarter or a fifth
-    of the run is a notice.
+    changes of batch size or number of GPUs, leaps of the learning rate, steps without a row that
+    are more than ``rows`` usual distances (the loss went on falling there), drops half of which
+    only take back a rise before them, and drops that come again and again; where epochs are not
+    logged, a drop at a half, a third, a quarter or a fifth of the run is a notice.
 
     ## Why it matters
     Nothing learns 15 % in a moment. Data seen before, targets that leak into the inputs, or a
@@ -70,7 +72,7 @@ def loss_drop(
         if len(signal) < 0.9 * len(raw):
             continue
         found: list[Finding] = []
-        for start, stop in settled(run, signal):
+        for start, stop in _unbroken(settled(run, signal), signal.steps, rows):
             if stop - start < 3 * rows:
                 continue
             looked = True
@@ -99,6 +101,21 @@ def loss_drop(
             yield from found
     if not looked:
         raise CannotLook(f"fewer than {3 * rows} positive losses after warm-up in every attempt")
+
+
+def _unbroken(
+    segments: list[tuple[int, int]], steps: np.ndarray, rows: int
+) -> list[tuple[int, int]]:
+    """Cut segments where more than ``rows`` rows are missing: nothing there was seen to drop."""
+    apart = np.diff(steps)
+    if not len(apart):
+        return segments
+    gaps = np.flatnonzero(apart > rows * np.median(apart)) + 1
+    return [
+        part
+        for start, stop in segments
+        for part in pairwise([start, *gaps[(gaps > start) & (gaps < stop)].tolist(), stop])
+    ]
 
 
 def _drops(x: np.ndarray, *, rows: int, least: float, sigmas: float) -> list[Shift]:

@@ -8,10 +8,10 @@ import numpy as np
 from stabcli.cost import Cost, CostReport
 from stabcli.diagnosis import Diagnosis
 from stabcli.incidents import Ending, Incident
-from stabcli.plan import Plan
 from stabcli.report import Outcome
 from stabcli.rules import Finding, Severity, Skipped
 from stabcli.run import Run
+from stabcli.ways import Plan
 from tests.rules.runs import make_run
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from stabcli.cost import Cost, CostReport
 from stabcli.diagnosis import Diagnosis, diagnose
-from stabcli.plan import Plan
 from stabcli.readers import read_runs
 from stabcli.report import Screen
 from stabcli.report.html import html as write
 from stabcli.rules import Skipped
 from stabcli.run import BadLines, Fact
+from stabcli.ways import Plan
 from tests.conftest import SAMPLES
 from tests.report.diagnoses import PLAN, at, diagnosis, finding, incident, outcome
 from tests.rules.runs import make_run

@@ -288,6 +288,7 @@ CASES: dict[str, Case] = {
         change=put("loss_scale", 600, N, lambda x: 2.0 ** -np.arange(len(x)).clip(0, 16) * x),
         first=600,
     ),
+    "loss-rescaled": Case(change=put("loss", 600, N, lambda x: 8 * x), first=600),
     "loss-shift": Case(change=put("loss", 600, 800, lambda x: 1.15 * x), first=600, last=800),
     "loss-spike": Case(change=SPIKE, first=600, last=603),
     "lr-jump": Case(change=put("learning_rate", 600, N, lambda x: 3 * x), first=600),

@@ -8,9 +8,9 @@ import jsonschema
 import numpy as np
 import pytest
 
-from stabcli.causes import STANDINGS
 from stabcli.cost import CLASSES, row_classes
 from stabcli.diagnosis import Diagnosis, diagnose
+from stabcli.evidence import STANDINGS
 from stabcli.presets import PRESETS
 from stabcli.readers import read_runs
 from stabcli.report import Outcome, Screen, reports
