@@ -37,6 +37,8 @@ def megatron_golden(source: Source) -> Iterator[Reading]:
     found: dict[str, list[tuple[int, int, float]]] = {}
     for name, series in held.items() if isinstance(held, dict) else []:
         if not isinstance(series, dict) or "values" not in series:
+            if isinstance(series, dict) and _OF_A_SERIES & series.keys():
+                faults.add(1, f"{text(name)[:40]}: a series without values")
             continue
         for line, (step, value) in enumerate(_values(series), start=1):
             counted, told = whole(step), number(value)
@@ -75,6 +77,9 @@ def megatron_golden(source: Source) -> Iterator[Reading]:
         notes=tuple(notes),
         bad=faults.bad(),
     )
+
+
+_OF_A_SERIES = {"start_step", "end_step", "step_interval"}
 
 
 def _values(series: Mapping[str, Any]) -> Iterator[tuple[object, object]]:

@@ -39,8 +39,8 @@ def spike_rate(
 
     ## When it errs
     Mean and deviation hold the spikes before: of several in one window only the first counts.
-    Uneven batches have a high rate by nature: of 38 public runs that are long enough 6 have one,
-    most of which are healthy. It is never more than a notice for that reason.
+    Uneven batches have a high rate by nature: of 38 public runs that are long enough 9 have one.
+    It is never more than a notice for that reason.
 
     ## Settings
     window: Rows before that give mean and deviation.

@@ -100,3 +100,13 @@ def test_real_ones(shared_data, test, last):
     assert claimed(path) == ["megatron-golden"]
     assert column(run, "lm loss") == {int(s): v for s, v in held.items() if v != "nan"}
     assert run.frame["step"].max() == last
+
+
+def test_a_series_that_lost_its_values_is_told(tmp_path):
+    """What has the marks of a series but no values is counted as bad; figures alone are not."""
+    held = {**golden(listed=False), "iteration_timing_avg": 0.1, "note": {"by": "CI"}}
+    held["grad-norm"] = {"start_step": 1, "end_step": 50, "step_interval": 5, "vaCues": {"1": 2.0}}
+    run = the_run(written(tmp_path, held))
+
+    assert run.bad.count == 1
+    assert "grad-norm: a series without values" in run.bad.first[0][1]
