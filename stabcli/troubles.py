@@ -101,8 +101,22 @@ _REPORT = 1 << 13
 """Bytes before a warning of stragglers in which its scores stand."""
 
 _ANY = re.compile(b"|".join(KINDS.values()))
-_SOME = "(?m)" + b"|".join(KINDS.values()).decode()
-"""The same, as Polars spells it, whose search is as fast as the disk."""
+_WORDS = (
+    "NVRM: Xid", "Xid (PCI", "ncorrectable ECC", "fallen off the bus", "CUDA error: ",
+    "CUDA failure", "cudaError", "CUBLAS_STATUS_", "cuDNN error", "CUDNN_STATUS_", "HIP error: ",
+    "hipError", "CUDA out of", "HIP out of", "XPU out of", "RESOURCE_EXHAUSTED",
+    "CUDA_ERROR_OUT_OF", "Out of memory: Kill", "oom-kill", "oom_kill", "Cannot allocate memory",
+    "ncclSystemError", "ncclUnhandledCudaError", "ncclInternalError", "ncclRemoteError",
+    "NCCL error", "collective operation timeout", "NCCL operations have", "NCCL watchdog thread",
+    "Connection reset by", "Connection closed by", "slurmstepd: error", "DUE TO TIME",
+    "DUE TO PREEMPTION", "Killed by signal", "eceived death signal", "eceived signal", "SIGTERM",
+    "SIGKILL", "Bus error", "Segmentation fault", "KeyboardInterrupt", "is not reproducible",
+    "Possible transient", "Possible persistent", "STRAGGLER DETECTION", " Score=0.", "MnEtpt/Rnk:",
+    "Traceback (most",
+)  # fmt: skip
+"""Of which each line that tells of trouble has one. A search for words alone is four times as fast
+as one for the patterns."""
+_SOME = "|".join(map(re.escape, _WORDS))
 _OF_KIND = {kind: re.compile(pattern) for kind, pattern in KINDS.items()}
 
 

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from stabcli.assembly import LINE
 from stabcli.errors import LogError
 from stabcli.readers import read_runs
-from stabcli.textlog import reading, sisters
+from stabcli.textlog import reading
 from stabcli.textlog.grammar import GRAMMARS
 from stabcli.textlog.hygiene import peel, scrubbed, seconds
 from stabcli.textlog.numbers import is_missing, number
@@ -361,31 +361,6 @@ def test_all_lines_that_cannot_be_read_are_told_of(tmp_path: Path):
     run = read(tmp_path / "log", b"\n".join([*odd, *LINES[30:60]]) + b"\n")
 
     assert (run.frame.height, run.bad.count) == (30, 30)
-
-
-@pytest.mark.parametrize(
-    ("most", "said"),
-    [(40, "40 unread lines from line 82 on"), (79, "1 unread line from line 160 on"), (80, None)],
-)
-def test_lines_that_are_not_looked_at_any_more_are_told_of(most, said, monkeypatch, tmp_path: Path):
-    """Where so many lines look like rows that the rest is left, it is said how many and from where.
-
-    Every second line begins and ends like a row, and holds nothing that could be read.
-    """
-    monkeypatch.setattr(sisters, "_LOOKED", most)
-    monkeypatch.setattr(sisters, "_WAITING", 1)
-    path = tmp_path / "run.log"
-    path.write_text(
-        "".join(
-            f"step {i} | loss {2 + 1 / i:.4f} | lr 3e-4 |\n"
-            f"step of rank {i % 8} is over and all its data is loaded, lr |\n"
-            for i in range(1, 81)
-        )
-    )
-    run = read(path, path.read_text())
-    notes = [n for n in run.notes if "not held against" in n]
-
-    assert [n.split(" that begin")[0] for n in notes] == ([said] if said else [])
 
 
 def test_windows_line_ends(tmp_path: Path):

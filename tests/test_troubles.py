@@ -4,6 +4,8 @@ import io
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stabcli import troubles as module
 from stabcli.readers import read_runs
@@ -161,3 +163,11 @@ def test_standard_input_is_searched_as_a_file_is(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text[:500].encode())))
     (healthy,), _ = read_runs(["-"])
     assert healthy.troubles == ()
+
+
+@given(st.sampled_from(sorted(module.KINDS)), st.data())
+def test_no_line_is_missed_by_the_quick_search(kind: str, data: st.DataObject):
+    """Whatever a pattern of a kind finds holds one of the words that blocks are searched for."""
+    line = data.draw(st.from_regex(module.KINDS[kind], fullmatch=True))
+
+    assert module._anything(b"before\n" + line + b" after\n")

@@ -16,7 +16,7 @@ from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
 from stabcli.textlog.pairs import HAS_LOSS, PAIR
 
-_AT = r"\[?[ \t]*(?P<at>\d+)[ \t]*/[ \t]*(?P<of>\d+)(?![\d.])"
+_AT = r"\[?[ \t]*(?<!\d)(?P<at>\d+)[ \t]*/[ \t]*(?P<of>\d+)(?![\d.])"
 _EPOCH = (
     r"(?<![\w\"'/.])(?i:(?:train(?:ing)?[ _]?)?epoch|train(?:ing)?)(?:\(train\))?[ \t:=#]*"
     r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*\d+)?[ \t]*\]?"
