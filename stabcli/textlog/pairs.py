@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+NUMBER = r"[-+]?(?:\d+(?:,\d+)*\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 """A number, or what stands for none."""
 PAIR = (
     r"(?<![\w./])(?P<name>(?![\w./]{0,99}\.(?:py|cc?|cpp|cu)\b)"

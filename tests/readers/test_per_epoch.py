@@ -57,6 +57,7 @@ def test_samples(name: str):
     run = sample(f"per-epoch/{name}")
 
     assert column(run, "loss") == pytest.approx(truth("loss"), abs=6e-5)
+    assert not any("commas" in note for note in run.notes)
 
 
 def test_evaluation_bars_are_passed_by():
