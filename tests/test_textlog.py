@@ -55,6 +55,9 @@ LINES = [line for line in TEXT.split(b"\n") if b"] iteration" in line]
         ("INF", math.inf),
         ("infE", math.inf),
         ("1.#INF", math.inf),
+        ("-inf.", -math.inf),
+        ("1h 19m 10s", 4750.0),
+        ("2d 0h 1m 1.5s", 172861.5),
     ],
 )
 def test_number_in_every_spelling(text: str, value: float):
@@ -63,7 +66,19 @@ def test_number_in_every_spelling(text: str, value: float):
 
 
 @pytest.mark.parametrize(
-    "text", ["nan", "NaN", "NAN", "-nan", "+nan", "nan(ind)", "1.#QNAN", "'nan'", "np.float32(nan)"]
+    "text",
+    [
+        "nan",
+        "NaN",
+        "NAN",
+        "-nan",
+        "+nan",
+        "nan(ind)",
+        "1.#QNAN",
+        "'nan'",
+        "np.float32(nan)",
+        "nan.0",
+    ],
 )
 def test_nan_in_every_spelling(text: str):
     """NaN is a number that was logged."""

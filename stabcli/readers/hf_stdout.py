@@ -18,6 +18,7 @@ from stabcli.textlog.numbers import number
 _END = "train_runtime"
 """Stands in the dictionary that ends a training: means over all of it, no step."""
 _PAIR = r"'(?P<name>[^']+)':\s*(?P<value>'[^']*'|\w+\([^)]*\)|[^,{}\[\]]+)(?=[,}])"
+_SPEED = "train_speed(iter/s)"
 _NEAR = 0.2  # share of a logging interval by which a bar, drawn ten times a second, may lag
 
 
@@ -85,6 +86,13 @@ def _snapped(shown: np.ndarray) -> np.ndarray:
     return moved if len(np.unique(moved)) == len(np.unique(shown)) else shown
 
 
+def _finish(frame: pl.DataFrame, _: list[str]) -> pl.DataFrame:
+    """Make times of ms-swift's speeds."""
+    if _SPEED not in frame.columns:
+        return frame
+    return frame.with_columns(step_seconds=pl.when(pl.col(_SPEED) > 0).then(1 / pl.col(_SPEED)))
+
+
 def _facts(config: Config) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     parts = [
@@ -139,6 +147,7 @@ GRAMMAR = known(
             Says(mark="all params:", pattern=r"all params: (?P<parameters>[\d,]+)"),
         ),
         steps=_steps,
+        finish=_finish,
         facts=_facts,
         bars=True,
         planned="planned",

@@ -13,13 +13,14 @@ from stabcli.readers import reader
 from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, claims, known, readings
 from stabcli.textlog.grammar import Config
+from stabcli.textlog.layout import TOTAL
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
 from stabcli.textlog.pairs import HAS_LOSS, PAIR
 
 _AT = r"\[?[ \t]*(?<!\d)(?P<at>\d+)[ \t]*/[ \t]*(?P<of>\d+)(?![\d.])"
 _EPOCH = (
     r"(?<![\w\"'/.])(?i:(?:train(?:ing)?[ _]?)?epoch|train(?:ing)?)(?:\(train\))?[ \t:=#]*"
-    r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*\d+)?[ \t]*\]?"
+    r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*(?P<epochs>\d+))?[ \t]*\]?"
 )
 _BETWEEN = r"[\s,:|{}\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
 """What stands between the epoch and the iteration: ``, Step [``, `` | ``, ``][``."""
@@ -64,16 +65,37 @@ def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
     anew = np.diff(epoch) > 0
     usual = float(np.median(of))
     goes_on = anew.any() and not (fell & anew).any() and at.max() > usual / 2 and (at < of).any()
-    before = 0.0 if goes_on else epoch * usual
+    before = np.zeros(len(at)) if goes_on else _before(epoch, of)
+    if "epochs" in frame.columns and not goes_on:
+        left = frame["epochs"].fill_null(strategy="forward") - pl.Series(epoch)
+        frame = frame.with_columns((left * pl.Series(of) + pl.Series(before)).alias(TOTAL))
     step = pl.Series("step", before + at)
     if anew.any() and not goes_on:
+        lengths = np.unique(of)
         notes.append(
             "iterations are counted anew in each epoch: steps go on through all epochs, of"
-            f" {usual:,.0f} iterations each"
+            f" {lengths[0]:,.0f} {f'to {lengths[-1]:,.0f} ' if len(lengths) > 1 else ''}iterations each"
         )
     # A bar is drawn again and again: what it showed last of a step is it.
-    frame = frame.with_columns(step).drop("at", "of", _LIGHTNING, strict=False)
+    frame = frame.with_columns(step).drop("at", "of", "epochs", _LIGHTNING, strict=False)
     return frame.filter(step != step.shift(-1, fill_value=-1))
+
+
+def _before(epoch: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Return the iterations of all epochs before that of each row; unseen ones were like the next."""
+    seen, first = np.unique(epoch, return_index=True)
+    lengths = of[first]
+    # Epoch e of those seen begins behind the one seen before it and the unseen ones between.
+    begins = np.cumsum(np.concatenate(([seen[0] * lengths[0]], np.diff(seen) * lengths[:-1])))
+    return np.asarray(begins[np.searchsorted(seen, epoch)], float)
+
+
+def _finish(frame: pl.DataFrame, _: list[str]) -> pl.DataFrame:
+    """Take the time of an iteration, which stands beside that of its data, for what it is."""
+    for whole, part in (("time", "data_time"), ("Time", "Data"), ("time", "data")):
+        if {whole, part} <= set(frame.columns):
+            return frame.rename({whole: "step_seconds", part: "data_time"})
+    return frame
 
 
 def _grammar(name: str, tier: int, *patterns: str) -> Grammar:
@@ -84,6 +106,7 @@ def _grammar(name: str, tier: int, *patterns: str) -> Grammar:
             lines=(*lines, _HEADING),
             says=(FLAGS, NVIDIA_SMI),
             steps=_steps,
+            finish=_finish,
             facts=gpus_of,
             tier=tier,
         )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+TIME = r"\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 """A time as loggers write it."""
 
 _ANSI = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()][AB0-2])")
@@ -63,7 +63,7 @@ def peel(line: str) -> Peeled:
 def seconds(text: str) -> float | None:
     """Return a time as seconds since 1970; one without a zone is taken as UTC."""
     try:
-        when = datetime.fromisoformat(text.replace(",", "."))
+        when = datetime.fromisoformat(text.replace(",", ".").replace("/", "-"))
     except ValueError:
         return None
     return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -168,7 +168,7 @@ class Layout:
 
 def _times(text: pl.Expr, sample: str) -> pl.Expr:
     fraction = sample[19:20] in {",", "."}
-    form = "%Y-%m-%d" + sample[10:11] + "%H:%M:%S" + ("%.f" if fraction else "")
+    form = f"%Y{sample[4]}%m{sample[7]}%d{sample[10]}" + "%H:%M:%S" + ("%.f" if fraction else "")
     if sample[19:20] == ",":
         text = text.str.replace(",", ".", literal=True)
     # nearly every time is another: a cache of them would cost five times as much as it saves

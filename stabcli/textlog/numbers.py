@@ -39,6 +39,12 @@ NO_GROUP = r",(?:\d{0,2}|\d{4,})(?:\D|$)|^[-+]?0\d*,"
 _NO_GROUP = re.compile(NO_GROUP)
 _WRAPPED = re.compile(r"[A-Za-z_][\w.]*\(\s*([^(),]+?)\s*(?:,.*)?\)")
 """``np.float64(0.5)``, ``tensor(0.5, device='cuda:0')``, ``Array(0.5, dtype=float32)``."""
+_PADDED = re.compile(r"([-+]?(?:nan|inf))\.0?", re.IGNORECASE)
+"""What Lightning's bars make of them: they fill up what is short with a point and zeros."""
+_DURATION = re.compile(
+    r"(?:(?P<d>\d+) ?d(?:ays?)?,? ?)?(?:(?P<h>\d+) ?h ?)?(?:(?P<m>\d+) ?m(?:in)? ?)?(?P<s>\d+(?:\.\d+)?) ?s"
+)
+"""``1h 19m 10s``."""
 _VISUAL_C = {
     "1.#qnan": "nan",
     "-1.#ind": "nan",
@@ -53,7 +59,7 @@ def number(text: str) -> float | None:
     """Return the number that ``text`` spells, its unit taken into account; None where it is none.
 
     ``'2.3E+00' -> 2.3``, ``'NAN' -> nan``, ``'1,234' -> 1234.0``, ``'56.1ms' -> 0.0561``,
-    ``'37.9%' -> 0.379``, ``'1.26B' -> 1.26e9``, ``"'0.5'" -> 0.5``, ``'6,0093' -> 6.0093``.
+    ``'37.9%' -> 0.379``, ``'1h 2m 3s' -> 3723.0``, ``'nan.0' -> nan``, ``'1.26B' -> 1.26e9``, ``"'0.5'" -> 0.5``, ``'6,0093' -> 6.0093``.
     """
     try:
         return float(text)
@@ -65,6 +71,11 @@ def number(text: str) -> float | None:
         wrapped = _WRAPPED.fullmatch(text)
         if wrapped:
             return number(wrapped[1])
+        if (padded := _PADDED.fullmatch(text)) is not None:
+            return float(padded[1])
+        if (long := _DURATION.fullmatch(text)) is not None:
+            days, hours, minutes, seconds = (float(part or 0) for part in long.groups())
+            return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         spelt = _VISUAL_C.get(text.lower())
         return float(spelt) if spelt else None
     value, _, factor = parts

@@ -132,3 +132,13 @@ def test_a_step_that_is_named_is_taken():
 
     assert column(run, "loss") == pytest.approx({s: truth("loss")[s] for s in range(581, 631)})
     assert run.facts["total_steps"].value == 1000
+    assert run.bad.count == 0
+    assert run.frame["elapsed_seconds"].to_list() == list(range(581, 631))
+
+
+def test_speeds_are_times(tmp_path: Path):
+    """ms-swift logs steps a second."""
+    line = "{{'loss': 2.5, 'global_step/max_steps': '{}/90', 'train_speed(iter/s)': 0.5}}\n"
+    run = read(tmp_path / "log", "".join(map(line.format, range(1, 31))))
+
+    assert set(run.frame["step_seconds"].to_list()) == {2.0}

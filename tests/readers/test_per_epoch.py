@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stabcli.readers import read_runs
 from tests.textlogs import column, read, sample, truth
 
 LENGTH = 20
@@ -100,3 +101,60 @@ def test_a_restart_is_one(tmp_path: Path):
     run = read(tmp_path / "log", text)
 
     assert [(a.first_step, a.last_step) for a in run.attempts] == [(1, 60), (21, 80)]
+
+
+@pytest.mark.parametrize("name", ["train_loss", "train_loss_step", "loss"])
+@pytest.mark.parametrize("nan", ["nan.0", "nan", "inf.0", "-inf."])
+def test_bars_fill_up_what_is_not_finite(name: str, nan: str, tmp_path: Path):
+    """Lightning's bars make five characters of each value, of NaN as well."""
+    bar = "Epoch 0: {0:3d}%|##   | {0}/100 [00:01<00:20,  2.1it/s, v_num=3, {1}={2}]"
+    text = "\r".join(bar.format(i, name, "2.500" if i < 60 else nan) for i in range(1, 101))
+    run = read(tmp_path / "log", text + "\n")
+
+    assert run.frame["step"].to_list() == list(range(1, 101))
+    assert run.frame["loss"].is_finite().sum() == 59
+    assert run.frame["loss"].null_count() == 0
+
+
+def test_epochs_of_other_lengths(tmp_path: Path):
+    """A run that goes on with half the batch size has twice the iterations from then on."""
+    text = "".join(
+        f"Epoch [{e}/4], Step [{i}/20], Loss: 2.5\n" for e in (1, 2) for i in range(1, 21)
+    )
+    text += "".join(
+        f"Epoch [{e}/4], Step [{i}/40], Loss: 2.5\n" for e in (3, 4) for i in range(1, 41)
+    )
+    run = read(tmp_path / "log", text)
+
+    assert run.frame["step"].to_list() == list(range(1, 121))
+    assert run.facts["total_steps"].value == 120
+
+
+def test_what_begins_anew_after_the_last_epoch_is_another_run(tmp_path: Path):
+    """Two trainings in one file are two runs, whose steps nobody has to train again."""
+    one = "".join(
+        f"Epoch [{e}/2], Step [{i}/20], Loss: 2.5\n" for e in (1, 2) for i in range(1, 21)
+    )
+    path = tmp_path / "log"
+    path.write_text(one * 2)
+    runs, _ = read_runs([str(path)])
+
+    assert [run.frame["step"].to_list() for run in runs] == [list(range(1, 41))] * 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026/05/04 10:00:{s:02d} - INFO - Epoch(train) [1][{s}/50] time: 0.32 data_time: 0.02 loss: 2.4",
+        "Epoch: [1][ {s}/50]\tTime  0.320 ( 0.400)\tData  0.020 ( 0.030)\tLoss 2.4e+00 (2.4e+00)",
+        "Train: 0 [  {s}/50 (  4%)]  Loss: 2.4 (2.4)  Time: 0.320s, 2497.56/s  Data: 0.020 (0.010)",
+    ],
+)
+def test_times_of_steps_and_of_their_data(line: str, tmp_path: Path):
+    """The time of an iteration stands beside that of its data, and times of lines are read."""
+    run = read(tmp_path / "log", "".join(line.format(s=s) + "\n" for s in range(1, 51)))
+
+    assert set(run.frame["step_seconds"].to_list()) == {0.32}
+    assert set(run.frame["data_time"].to_list()) == {0.02}
+    if line.startswith("2026"):
+        assert run.frame["wall_time"].diff().drop_nulls().unique().to_list() == [1.0]
