@@ -237,7 +237,9 @@ def _lines(data: bytes, before: int, first: int = 0, limit: int | None = None) -
         seen.add(alike)
         spoken = _OF_KIND[kind].search(text[:FAR])
         shown = max(_SHOWN, spoken.end() + _SHOWN // 2 if spoken else 0)
-        yield Said(kind=kind, line=line, text=text.decode("utf-8", "replace").strip()[:shown])
+        told = text.decode("utf-8", "replace").strip()
+        told = told if len(told) <= shown else f"{told[: shown - 1]}…"
+        yield Said(kind=kind, line=line, text=told)
 
 
 def _lags(text: bytes, before: bytes) -> bool:

@@ -13,7 +13,7 @@ from stabcli.sources import Source
 from stabcli.stepping import steps_of_epochs
 from stabcli.textlog import Grammar, Line, claims, known, readings
 from stabcli.textlog.grammar import Config
-from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
+from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, SAVED, gpus_of
 from stabcli.textlog.pairs import HAS_LOSS, NUMBER, PAIR
 
 _STEP = (
@@ -36,7 +36,7 @@ GRAMMAR = known(
     Grammar(
         name="generic-text",
         lines=(_line("loss"), _line("Loss"), _line("LOSS")),
-        says=(FLAGS, NVIDIA_SMI),
+        says=(FLAGS, NVIDIA_SMI, SAVED),
         facts=gpus_of,
         tier=2,
     )

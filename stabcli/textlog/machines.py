@@ -1,4 +1,4 @@
-"""Machines: what tables in many logs say of the GPUs."""
+"""Machines: what many logs say of the GPUs, of flags and of checkpoints, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,12 @@ DOTTED = Says(
 """A row of a dump of arguments: ``  seq_length ............ 2048``."""
 FLAGS = Says(mark=" --", pattern=r"\s--(?P<key>[a-z][\w-]*)[ =](?P<value>[^\s-]\S*)")
 """Flags of a command line that the log repeats."""
+SAVED = Says(
+    mark="av",
+    pattern=r"(?i)\bsav(?:ed|ing)\b[^\n]{0,120}?(?:step|iter|iteration|checkpoint|ckpt)[_\-= ]?"
+    r"(?P<saved>\d+)(?=\D|$)(?!\s*(?:%|s\b|sec|checkpoints|gb|mb))",
+)
+"""A sentence that says at which step a checkpoint was saved."""
 
 
 def gpus_of(config: Config) -> dict[str, Fact]:

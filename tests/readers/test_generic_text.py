@@ -73,6 +73,26 @@ def test_names_of_source_files_are_no_metrics(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("line", "steps"),
+    [
+        ("saved checkpoint to /ckpt/step_{}", (10, 20)),
+        ("INFO Saving model checkpoint to out/checkpoint-{}", (10, 20)),
+        ("=> saving at iter {}: ckpt.pt", (10, 20)),
+        ("saved 20 samples in {} s", None),
+        ("saved checkpoint to out/ckpt.pt ({} MB)", None),
+    ],
+)
+def test_saved_checkpoints(line: str, steps: tuple[int, ...] | None, tmp_path: Path):
+    """A sentence that names the step of a checkpoint makes it known; other numbers do not."""
+    text = ""
+    for s in range(1, 31):
+        text += f"step {s} loss 2.5\n" + (line.format(s) + "\n" if s in (10, 20) else "")
+    saved = read(tmp_path / "log", text).facts.get("checkpoints")
+
+    assert (saved.value if saved else None) == steps
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "step 1 of the recipe: heat the oven\n" * 30,
