@@ -7,12 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from stabcli.attempts import PROCESS
 from stabcli.joining.ranks import process_in
 from stabcli.run import Run
 from stabcli.units import Step
-
-NAMES = ("rank", "global_rank", "process", "process_index", "worker")
-"""Columns that say which process wrote a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ def alone(run: Run, attempt: int, first: Step) -> Alone | None:
 def _by_process(run: Run, metric: str) -> pl.DataFrame | None:
     """Return what each process logged: attempt, step, process, finite; None where nothing says."""
     named = {
-        c: c for frame in run.told for c in frame.columns if c.lower() in NAMES and metric != c
+        c: c for frame in run.told for c in frame.columns if c.lower() in PROCESS and metric != c
     }
     parts = []
     for frame in run.told:

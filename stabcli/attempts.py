@@ -93,10 +93,16 @@ def _out_of_order(at: np.ndarray, i: int) -> bool:
     return bool(higher and alone)
 
 
+PROCESS = ("rank", "local_rank", "global_rank", "process", "process_index", "worker")
+"""Columns that say which process wrote a row."""
+
+
 def one_row_a_step(
     frame: pl.DataFrame, notes: list[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """Merge the rows of one step of one attempt: per field the last value, non-finite first.
+
+    Where a column says which process wrote a row, the median of the processes is taken instead.
 
     Returns:
         The rows, and those that were merged, both sorted by attempt and step; None where no step
@@ -114,11 +120,13 @@ def one_row_a_step(
     conflicting = int((second & _conflicts(alike, values)).sum())
     again = int((second & _repeats(alike, values)).sum())
     measured = [pl.col(c) for c in values]
+    rank = next((c for c in values if c.lower() in PROCESS and frame[c].n_unique() > 1), None)
     merged = frame.group_by(key, maintain_order=True).agg(
         [
-            pl.coalesce(c.filter(~c.is_finite()).drop_nulls().first(), c.drop_nulls().last()).alias(
-                c.meta.output_name()
-            )
+            pl.coalesce(
+                c.filter(~c.is_finite()).drop_nulls().first(),
+                c.drop_nulls().last() if rank is None else c.drop_nulls().median(),
+            ).alias(c.meta.output_name())
             for c in measured
         ]
         + [
@@ -127,7 +135,12 @@ def one_row_a_step(
             if c.startswith("@")
         ]
     )
-    if conflicting:
+    if rank is not None:
+        notes.append(
+            f"{frame[rank].drop_nulls().n_unique():,} processes (column {rank!r}) logged the same"
+            " steps: the median of each value was taken, a non-finite one before any other"
+        )
+    elif conflicting:
         notes.append(
             f"{plural(conflicting, 'row')} {does(conflicting, 'repeat')} a step with other values:"
             " the last value was taken, a non-finite one before any other"
