@@ -79,6 +79,7 @@ GRAMMAR = known(
                 pattern=r"[Tt]otal desired batch size: (?P<tokens_per_step>\d+)",
             ),
         ),
+        ends="Initializing a new model from scratch",
         names={"val_loss": "val loss", "step_seconds": "time"},
         scales={"mfu": 1.0},
         finish=_finish,

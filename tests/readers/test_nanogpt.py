@@ -67,3 +67,16 @@ def test_llama2c():
         {s: truth("loss")[s] for s in range(581, 631)}, abs=6e-5
     )
     assert {"learning_rate", "step_seconds", "mfu"} <= set(run.frame.columns)
+
+
+@pytest.mark.parametrize(
+    ("said", "runs"),
+    [("Initializing a new model from scratch", 2), ("Resuming training from out", 1)],
+)
+def test_a_model_from_scratch_is_another_run(said: str, runs: int, tmp_path: Path):
+    """A second training in one file is a run of its own, one that is resumed is not."""
+    one = "".join(f"iter {i}: loss 2.5000, time 412.33ms, mfu 12.00%\n" for i in range(30))
+    path = tmp_path / "log"
+    path.write_text(f"Initializing a new model from scratch\n{one}{said}\n{one}")
+
+    assert len(read_runs([str(path)])[0]) == runs
