@@ -43,6 +43,8 @@ _FAMILY = {metric: family for family, metrics in _FAMILIES.items() for metric in
 
 NO_ENDING = ("restarts", "schedule", "hardware", "process")
 """Families of which no series says how an incident ended."""
+LAST_WORDS = frozenset({"died", "unfinished"})
+"""Tags of what stopped a run, or one of its attempts, for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,25 @@ class Incident:
         return self.worst.severity
 
     @property
+    def ends(self) -> bool:
+        """Whether it makes sense to ask how it ended."""
+        return STATISTIC not in self.tags and self.family not in NO_ENDING
+
+    @property
+    def gravity(self) -> tuple[int, int]:
+        """How grave it is: its severity, then how far it is from being over; compares greater.
+
+        2 where it never recovered or stopped the run, 1 where it settled elsewhere or the log
+        does not tell yet, 0 where it is over, or is nothing that could be.
+        """
+        staying = 0
+        if self.ending == "diverged" or not LAST_WORDS.isdisjoint(self.tags):
+            staying = 2
+        elif self.ending in ("new-basin", "unresolved"):
+            staying = int(self.ends and RESCALED not in self.worst.tags)
+        return SEVERITIES.index(self.severity), staying
+
+    @property
     def rule(self) -> str:
         """Name of the gravest finding's rule."""
         return self.worst.rule
@@ -122,6 +143,16 @@ class Incident:
     def family(self) -> str:
         """What kind of thing moved: ``numerics``, ``speed``, ``validation`` and so on."""
         return family(self.shown)
+
+
+def by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
+    """Return incidents with the gravest first, those alike in the order they happened.
+
+    Of one severity what never recovered stands before what healed: a run that healed twelve times
+    and then diverged has diverged.
+    """
+    in_order = sorted(incidents, key=lambda i: (i.attempt, i.first))
+    return sorted(in_order, key=lambda i: i.gravity, reverse=True)
 
 
 def family(finding: Finding) -> str:

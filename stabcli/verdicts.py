@@ -13,7 +13,7 @@ from stabcli.baseline import Margins, against
 from stabcli.criteria import Criterion, Limits, limits, looked, required
 from stabcli.diagnosis import Diagnosis
 from stabcli.ignores import Ignore, ignored, left_over
-from stabcli.incidents import Incident
+from stabcli.incidents import Incident, by_gravity
 from stabcli.rules import SEVERITIES, Finding, Severity
 
 
@@ -92,13 +92,13 @@ def _found(d: Diagnosis, gate: Gate, known: Mapping[Finding, Ignore]) -> Criteri
     if not bad:
         said = f"nothing found that is {fail_on} or worse{aside}"
         return Criterion(name=name, status="pass", text=said)
-    worst = max(bad, key=lambda i: (SEVERITIES.index(i.severity), -i.first))
+    worst = by_gravity(bad)[0]
     said = f"{worst.rule} at step {worst.worst.first:,} ({worst.severity})"
     if len(bad) > 1:
         said += f" and {len(bad) - 1:,} more"
     hints = [
         hint
-        for i in sorted(d.incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.first))
+        for i in by_gravity(d.incidents)
         if (hint := left_over(d, _counted(i, limit), known, gate.ignores))
     ]
     more = f" ({len(hints) - 1:,} more incidents like it)" if len(hints) > 1 else ""

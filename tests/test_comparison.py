@@ -304,3 +304,51 @@ def test_a_figure_logged_to_the_end_is_told_as_ever(rows):
 
     assert not any("not logged since" in cell for row in table(found) for cell in row.cells)
     assert not any("at the end is unknown" in note for note in found.notes)
+
+
+def test_a_run_whose_loss_vanished_is_not_kept():
+    """However low it was: what came after is not known. Nor is it kept for want of another."""
+    lower = {**stopped(600), "loss": [None if v is None else v - 0.5 for v in stopped(600)["loss"]]}
+    broken = stopped(800)
+    broken["loss"][700:] = [math.nan] * 100
+    why = ("B", "cannot be judged: its loss was not logged after step 600")
+
+    found = compared(stopped(800), lower, {"loss": curve(800, level=2.5)}).choice
+    assert (found.keep, found.unfit) == (("A",), (why,))
+    found = compared(stopped(800), lower).choice
+    assert (found.keep, found.unfit) == (("A",), (why,))
+    assert found.why == ("the only one that is known to have ended well",)
+    found = compared(broken, lower).choice
+    assert (found.keep, found.unfit[1]) == ((), why)
+    assert found.why == ("no run is known to have ended well",)
+
+
+@pytest.mark.parametrize("rows", [800, 765])
+def test_a_run_with_a_loss_to_the_end_is_kept(rows):
+    """The twin: one row in twenty without it, at the end, is no reason against the better run."""
+    lower = stopped(rows)
+    lower["loss"] = [None if v is None else v - 0.5 for v in lower["loss"]]
+
+    found = compared(stopped(800), lower).choice
+    assert (found.keep, found.unfit) == (("B",), ())
+
+
+def test_a_loss_logged_once_in_a_while_is_logged_to_the_end():
+    """Rows between two logged losses are no end of it."""
+    n = 1199
+    seldom = [float(v) - 0.5 if s % 100 == 0 else None for s, v in enumerate(curve(n), start=1)]
+
+    found = compared({"loss": curve(n)}, {"loss": seldom, "grad_norm": np.full(n, 0.5)}).choice
+    assert (found.keep, found.unfit) == (("B",), ())
+
+
+def test_held_out_figures_of_different_times_decide_nothing():
+    """A last evaluation from half the way is not held against one from the end."""
+    early = stopped(800)
+    early["val_loss"] = [2.4 if s % 20 == 0 and s <= 400 else None for s in range(1, 801)]
+
+    found = compared(early, stopped(800)).choice
+    assert "last val_loss: cannot be judged: not logged to the end in A" in found.why
+    assert found.keep == ("A", "B")
+    early["val_loss"] = [2.4 if s % 20 == 0 else None for s in range(1, 801)]
+    assert compared(early, stopped(800)).choice.keep == ("A",)

@@ -41,21 +41,23 @@ class Choice:
 def choose(sides: Sequence[Side], metric: str | None) -> Choice:
     """Choose the run to keep.
 
-    A run that ended non-finite, or never recovered, is not a candidate. Of the others each ground
-    leaves those that are no worse than the best by more than noise: the last held-out figure that
-    all have, the level the training curve ended at, the incidents. What was wasted on the way
-    is spent either way and decides nothing.
+    A run that ended non-finite, or never recovered, is not a candidate, nor is one that went on
+    for long after its curve was logged last: how that one ended is not known. Of the others each
+    ground leaves those that are no worse than the best by more than noise: the last held-out
+    figure that all have, the level the training curve ended at, the incidents. What was wasted on
+    the way is spent either way and decides nothing.
     """
     unfit = tuple(
         (s.key, reason) for s in sides if (reason := _beginning(s, sides) or _unfit(s, metric))
     )
     out = {key for key, _ in unfit}
     left = [s for s in sides if s.key not in out]
+    known = "is known to have ended" if any(s.blind is not None for s in sides) else "ended"
     if not left:
-        return Choice(keep=(), why=("no run ended well",), unfit=unfit)
+        return Choice(keep=(), why=(f"no run {known} well",), unfit=unfit)
     if len(left) == 1:
         apart = [s for s in sides if s.key in out and not _beginning(s, sides)]
-        said = "the only one that ended well" if apart else "the only one"
+        said = f"the only one that {known} well" if apart else "the only one"
         return Choice(keep=(left[0].key,), why=(said,), unfit=unfit)
     why: list[str] = []
     vocabularies = {s.run.fact("vocab_size") for s in left} - {None}
@@ -91,17 +93,25 @@ def _unfit(side: Side, metric: str | None) -> str:
         return f"{metric} not finite at the end, step {final.last:,}"
     if side.lost is not None:
         return f"{side.lost.rule} from step {side.lost.first:,} on, never recovered"
+    if side.blind is not None:
+        return f"cannot be judged: its {metric} was not logged after step {side.blind:,}"
     return ""
 
 
 def _by_held_out(left: Sequence[Side], why: list[str]) -> list[Side]:
     """Keep those whose last held-out figure is no worse than the best by more than noise."""
+    said = len(why)
     for metric in HELD_OUT:
         values = [_evaluated(s, metric) for s in left]
         known = [v for v in values if v is not None]
-        if len(known) == len(left):
+        if len(known) < len(left):
+            continue
+        late = [s.key for s in left if s.gone(metric) is not None]
+        if not late or len(late) == len(left):
             return _best(left, known, f"last {metric}", why, higher=metric in HIGHER)
-    why.append("no held-out figure that all of them have")
+        why.append(f"last {metric}: cannot be judged: not logged to the end in {', '.join(late)}")
+    if len(why) == said:
+        why.append("no held-out figure that all of them have")
     return list(left)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from stabcli.damage import went_nonfinite
 from stabcli.diagnosis import Diagnosis
@@ -22,6 +23,8 @@ CURVES = ("loss", "reward", "objective_loss", "val_loss", "grad_norm")
 HIGHER = ("reward", "val_reward")
 """Metrics of which more is better."""
 HELD_OUT = ("val_loss", "val_perplexity", "val_reward")
+UNSEEN = 20
+"""A curve missing from more than one in so many of a run's rows at its end does not show the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,19 @@ class Side:
         """Say where a metric was logged last, if the run went on for long without it."""
         series = kept(self.run, metric)
         return None if series is None else gone(self.run, series)
+
+    @property
+    def blind(self) -> Step | None:
+        """Step after which the curve tells nothing of the rest of the run; None where it does.
+
+        Where the run went on without it for more than one in ``UNSEEN`` of its rows.
+        """
+        if self.curve is None or gone(self.run, self.curve) is None:
+            return None
+        kept_rows = self.run.frame.filter(~pl.col("discarded"))["step"]
+        ended = int(self.curve.steps[-1])
+        unseen = int((kept_rows > ended).sum())
+        return ended if unseen * UNSEEN > len(kept_rows) else None
 
     def best(self, *, higher: bool) -> At | None:
         """Return the best level of the curve, a median of as many rows as the final one."""

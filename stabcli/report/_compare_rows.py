@@ -10,8 +10,9 @@ from stabcli.comparison import Comparison
 from stabcli.comparison.likeness import ROUNDING, TOGETHER, Likeness
 from stabcli.comparison.points import Cell, Unit
 from stabcli.comparison.sides import HELD_OUT, At, Side
+from stabcli.incidents import by_gravity
 from stabcli.metrics import METRICS
-from stabcli.report import _sections, _words
+from stabcli.report import _words
 from stabcli.rules import SEVERITIES, rules
 from stabcli.run import Fact
 from stabcli.tails import Level
@@ -152,7 +153,7 @@ def result(side: Side) -> str:
         end += f" of {planned:,.0f}"
     if not side.grave:
         return end
-    worst = _sections.by_gravity(side.grave)[0]
+    worst = by_gravity(side.grave)[0]
     how = _words.ending(worst)
     return f"{end}; {worst.rule} at step {worst.first:,}" + (f", {how}" if how else "")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from stabcli.cost import Cost
 from stabcli.diagnosis import Diagnosis
-from stabcli.incidents import Incident
-from stabcli.report import _sections, _words
+from stabcli.incidents import Incident, by_gravity
+from stabcli.report import _words
 from stabcli.report._html_charts import Mark
 from stabcli.report._html_markup import Child, Markup, Row, el, join, table
 from stabcli.rules import Finding
@@ -57,7 +57,7 @@ def numbered(d: Diagnosis, verdict: Verdict | None, anchor: str) -> list[Numbere
     place = {id(i): n for n, i in enumerate(d.incidents)}
     ignored = verdict.ignored if verdict else {}
     found = []
-    for n, incident in enumerate(_sections.by_gravity(d.incidents), start=1):
+    for n, incident in enumerate(by_gravity(d.incidents), start=1):
         at = place[id(incident)]
         known = [ignored[f] for f in incident.findings if f in ignored]
         found.append(

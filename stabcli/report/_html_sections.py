@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.incidents import Incident
+from stabcli.incidents import Incident, by_gravity
 from stabcli.metrics import METRICS
-from stabcli.report import _sampling, _sections, _words
+from stabcli.report import _sampling, _words
 from stabcli.report._html_cost import part
 from stabcli.report._html_markup import Child, Markup, Row, el, join, prose, table
 from stabcli.rules import SEVERITIES, rules
@@ -27,7 +27,7 @@ def verdict(d: Diagnosis) -> tuple[str, str]:
         count = len(d.incidents)
         what = f"nothing above notice ({_words.plural(count, 'notice')})" if count else "nothing"
         return "fine", f"{looked} looked and found {what}{blind}."
-    first = _sections.by_gravity(d.incidents)[0]
+    first = by_gravity(d.incidents)[0]
     end = _words.ending(first)
     said = f"{first.rule} at step {first.worst.first:,}" + (f", {end}" if end else "")
     counts = [

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 
 from stabcli.diagnosis import Diagnosis
-from stabcli.incidents import Incident
+from stabcli.incidents import Incident, by_gravity
 from stabcli.metrics import METRICS
 from stabcli.report import _sampling, _words
-from stabcli.rules import SEVERITIES
 from stabcli.run import Run
 from stabcli.segments import changes
 from stabcli.units import number, percent, printable
@@ -60,11 +58,6 @@ CHANGES = 4
 """Planned changes that are told one by one."""
 PLANS = 2
 """Incidents whose plans are shown: all ways out of the worst, the best way out of the next."""
-
-
-def by_gravity(incidents: Iterable[Incident]) -> list[Incident]:
-    """Return incidents with the gravest first, those alike in the order they happened."""
-    return sorted(incidents, key=lambda i: (-SEVERITIES.index(i.severity), i.attempt, i.first))
 
 
 def what_was_read(run: Run) -> Rows:

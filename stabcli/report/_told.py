@@ -106,7 +106,7 @@ def gravest(outcome: Outcome, least: Severity = "warning") -> list[Told]:
         for t in told(outcome)
         if t.ignore is None and SEVERITIES.index(t.severity) >= SEVERITIES.index(least)
     ]
-    return sorted(counted, key=lambda t: -SEVERITIES.index(t.severity))
+    return sorted(counted, key=lambda t: t.incident.gravity, reverse=True)
 
 
 def _fingerprint(d: Diagnosis, incident: Incident, base: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
-from stabcli.incidents import NO_ENDING, NO_LOSS, ONE_PROCESS, STAYS, Incident
-from stabcli.rules import PAUSED, RESCALED, STATISTIC, Finding
+from stabcli.incidents import NO_LOSS, ONE_PROCESS, STAYS, Incident
+from stabcli.rules import PAUSED, RESCALED, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
 
@@ -94,7 +94,7 @@ def missing(f: Finding, name: str) -> str | None:
 
 def ending(incident: Incident) -> str:
     """Say how an incident ended; empty where the question makes no sense."""
-    if STATISTIC in incident.tags or incident.family in NO_ENDING:
+    if not incident.ends:
         return ""
     if RESCALED in incident.worst.tags:
         return "it goes on like that"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stabcli.diagnosis import Diagnosis
 from stabcli.evidence import Cause
-from stabcli.incidents import Incident
+from stabcli.incidents import Incident, by_gravity
 from stabcli.report import Outcome, Screen, _sections, _words, report
 from stabcli.report._page import STYLES, Page
 from stabcli.report.chart import picture
@@ -94,7 +94,7 @@ def _verdict(d: Diagnosis) -> Text:
         for severity in reversed(SEVERITIES)
         if severity != "notice" and (n := sum(i.severity == severity for i in d.incidents))
     ]
-    worst = _sections.by_gravity(d.incidents)[0]
+    worst = by_gravity(d.incidents)[0]
     text = Text(f"{worst.severity.upper()}  ", style=STYLES[worst.severity])
     end = _words.ending(worst)
     said = f"{name}: {worst.rule} at step {worst.worst.first:,}" + (f", {end}" if end else "")
@@ -106,7 +106,7 @@ def _verdict(d: Diagnosis) -> Text:
 def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
     """Return a line an incident, and one for those of a rule that are too many."""
     alike: dict[tuple[str, str], list[Incident]] = defaultdict(list)
-    for i in _sections.by_gravity(grave):
+    for i in by_gravity(grave):
         alike[i.severity, i.rule].append(i)
     rows = []
     costs = {id(i): _words.price(c) for i, c in zip(d.incidents, d.cost.incidents, strict=False)}
@@ -114,7 +114,11 @@ def _incidents(d: Diagnosis, grave: list[Incident]) -> list[tuple[Text, Text]]:
     for (severity, rule), members in alike.items():
         few = len(members) <= ALONE
         shown = (
-            members if few else sorted(members, key=lambda i: -(i.worst.score or 0.0))[: ALONE - 2]
+            members
+            if few
+            else sorted(members, key=lambda i: (i.gravity, i.worst.score or 0.0), reverse=True)[
+                : ALONE - 2
+            ]
         )
         shown = sorted(shown, key=lambda i: (i.attempt, i.first))
         for i in shown:
@@ -162,7 +166,7 @@ def _incident(run: Run, i: Incident, cost: str) -> Text:
 def _draw(page: Page, d: Diagnosis, grave: list[Incident]) -> None:
     """Draw what the worst incident is about, and what led it; in numerics always the loss."""
     run = d.run
-    first = _sections.by_gravity(grave)[0]
+    first = by_gravity(grave)[0]
     wanted = [first.worst.metric, first.lead.metric]
     if first.family == "numerics":
         wanted = ["loss", "objective_loss", first.lead.metric, first.worst.metric]

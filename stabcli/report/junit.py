@@ -41,9 +41,11 @@ def _suite(outcome: Outcome, index: int) -> ET.Element:
     name = printable(d.run.name if twins == 1 else d.run.source)
     fail_on = FAIL_ON if verdict is None else verdict.fail_on
     found: dict[str, list[Finding]] = defaultdict(list)
+    gravity: dict[Finding, tuple[int, int]] = {}
     for incident in d.incidents:
         for f in incident.findings:
             found[f.rule].append(f)
+            gravity[f] = (SEVERITIES.index(f.severity), incident.gravity[1])
     cases: list[ET.Element] = []
     for c in verdict.criteria if verdict else ():
         if c.name.startswith("fail-on"):
@@ -65,7 +67,7 @@ def _suite(outcome: Outcome, index: int) -> ET.Element:
         counted = [f for f in found[rule] if f not in ignored]
         bad = [f for f in counted if _as_bad(f, fail_on)]
         if bad:
-            worst = max(bad, key=lambda f: SEVERITIES.index(f.severity))
+            worst = max(bad, key=lambda f: gravity[f])
             text = "\n".join(_line(d, f, outcome.base) for f in bad)
             said = f"{rule} at {_words.span(worst.first, worst.last)}"
             _tell(case, "failure", said, worst.severity, text)

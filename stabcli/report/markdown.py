@@ -7,7 +7,6 @@ from stabcli.report import Outcome, Screen, _sections, _words, report
 from stabcli.report._escaping import code, prose
 from stabcli.report._told import Told, told_of, verdict_of
 from stabcli.report.verdict import TITLES
-from stabcli.rules import SEVERITIES
 from stabcli.units import percent
 from stabcli.verdicts import Verdict
 
@@ -92,7 +91,7 @@ def _run(outcome: Outcome, index: int) -> list[str]:
 
 def _incidents(found: list[Told]) -> list[str]:
     """Return the gravest incidents as a table, and count what is only worth knowing."""
-    by_gravity = sorted(found, key=lambda t: (t.ignore is not None, -SEVERITIES.index(t.severity)))
+    by_gravity = sorted(found, key=lambda t: (t.ignore is None, t.incident.gravity), reverse=True)
     grave = [t for t in by_gravity if t.severity != "notice"]
     if not grave:
         return ["", f"Nothing above notice, {_words.plural(len(found), 'notice')}."]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from stabcli.incidents import by_gravity
 from stabcli.report import Outcome, Screen, _words, report
 from stabcli.report._page import Page
-from stabcli.report._sections import by_gravity
 from stabcli.units import printable
 
 STYLES = {"pass": "bold green", "fail": "bold red", "unknown": "bold yellow", "skipped": "dim"}
