@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from stabcli.endings import Ending, Judge
 from stabcli.metrics import is_chosen_reward
-from stabcli.rules import PAUSED, RESCALED, SEVERITIES, STATISTIC, Finding, Severity
+from stabcli.rules import BACK, PAUSED, RESCALED, SEVERITIES, STATISTIC, Finding, Severity
 from stabcli.run import Run
 from stabcli.units import Step
 
@@ -192,14 +192,15 @@ def group(run: Run, findings: Iterable[Finding]) -> tuple[Incident, ...]:
 
 
 def _recounted(findings: list[Finding], near: Step) -> list[Finding]:
-    """Make notices of what is said of a loss at the row from which it is counted otherwise."""
+    """Make notices of what is said of a loss at the rows where it begins and ends to be counted otherwise."""
     anew = [f for f in findings if RESCALED in f.tags and f.severity != "notice"]
+    rows = [(f, f.first) for f in anew] + [(f, f.last + 1) for f in anew if BACK in f.tags]
     return [
         replace(f, severity="notice", tags=(*f.tags, "counted-anew"))
         if f.metric == "loss"
         and math.isfinite(f.value)
         and RESCALED not in f.tags
-        and any(f.attempt == a.attempt and abs(f.first - a.first) <= near for a in anew)
+        and any(f.attempt == a.attempt and abs(f.first - row) <= near for a, row in rows)
         else f
         for f in findings
     ]

@@ -40,12 +40,8 @@ def no_perplexity(run: Run) -> str | None:
     """
     if not run.has("val_perplexity") and not run.has("val_loss"):
         return "the log has no val_loss or val_perplexity"
-    if run.reader in MODELS or run.has("val_perplexity") or any(run.has(m) for m in TOKENS):
-        return None
-    if any(name in run.facts for name in FACTS):
-        return None
-    words = [w.lower() for w in (*run.measurements, *run.columns.values())]
-    if any(_WORDS.search(w) for w in words):
+    words = _written(run)
+    if _of_tokens(run, words):
         return None
     if run.has("loss"):
         losses = run.array("loss")
@@ -59,6 +55,31 @@ def no_perplexity(run: Run) -> str | None:
     return (
         f"{why}: val_loss is taken for no perplexity;"
         " if it is a language model, add --fact sequence_length=N"
+    )
+
+
+def language_model(run: Run) -> bool:
+    """Say whether anything but the loss itself tells that a language model was trained.
+
+    What tells it is what ``no_perplexity`` goes by, without the level of the loss.
+    """
+    words = _written(run)
+    classes = any(_CLASSES.search(w) for w in words)
+    return _of_tokens(run, words) or (run.reader in ANY_MODEL and not classes)
+
+
+def _written(run: Run) -> list[str]:
+    """Return the names of a log's columns, as they were written and as they are called here."""
+    return [w.lower() for w in (*run.measurements, *run.columns.values())]
+
+
+def _of_tokens(run: Run, words: list[str]) -> bool:
+    """Say whether reader, columns, facts or words of a run are those of a language model."""
+    return (
+        run.reader in MODELS
+        or any(run.has(m) for m in ("val_perplexity", *TOKENS))
+        or any(name in run.facts for name in FACTS)
+        or any(_WORDS.search(w) for w in words)
     )
 
 

@@ -37,6 +37,8 @@ PAUSED = "loss-paused"
 """Tag of a finding that a loss was not logged for a while, beside what was."""
 RESCALED = "rescaled"
 """Tag of a finding of a loss that is a multiple of what it was, and otherwise the same."""
+BACK = "counted-back"
+"""Tag of such a finding where the loss leaps back by the same factor behind its last row."""
 
 AT_LEVEL = 0.01
 """Relative distance to a level within which a row shows it."""

@@ -14,6 +14,14 @@ COMPANIONS = ("grad_norm", "learning_rate")
 """What is logged in the rows in which a loss is."""
 BESIDE = 0.9
 """Share of those rows that held a loss before."""
+NEAR = 0.3
+"""Times its median that the lowest twentieth of a loss reaches where its zeros are its own."""
+NEAR_SINGLE = 0.5
+"""The same where single zeros come, too."""
+SINGLE = 3
+"""Shorter runs of zeros from which single ones come, too."""
+MISSED = 8
+"""Times that a loss is due, in its own rhythm, until it is missing."""
 LEAP = 3.0
 """Times its level from which a gradient norm beside missing losses makes a hidden NaN suspected."""
 
@@ -28,13 +36,15 @@ def hidden_nonfinite(
     Rows where the loss is exactly 0, or missing though it is logged beside every other gradient
     norm, while the gradient norm is not finite: critical. And ``zeros`` or more losses in a row
     of exactly 0 without a gradient norm to tell why: an error. Losses of reinforcement learning,
-    which really are 0, are not looked at. Where the trainer counts the steps of a row whose loss
+    which really are 0, are not looked at, nor are losses that come near 0 by themselves, as those
+    with a margin do: the lowest twentieth of the values around is below 0.3 times their median
+    (0.5 where there are three shorter runs of zeros and more). Where the trainer counts the steps of a row whose loss
     was not finite, and prints the mean of the others, as Megatron does: an error, and a warning
     where as many steps were skipped. An error, too, where a loss that stood beside every gradient
     norm or learning rate is missing from the last ``gone`` rows of an attempt or more. Where it is
     missing from ``absent`` rows or more in the middle, and stands beside the others before and
     behind them: a notice, and a warning where the gradient norm there is not finite, or reaches
-    three times its level.
+    three times its level. A loss that is logged every k-th row must have been due 8 times, too.
 
     ## Why it matters
     The run looks healthy, or even perfect, while it trains on NaN. Nobody stops it.
@@ -67,13 +77,43 @@ def hidden_nonfinite(
             here = hidden[signal.rows]
             for first, last in stretches(here, gap=join):
                 yield _found(run, signal, first, last, "critical", float("nan"))
-        zero = signal.values == 0.0
-        for first, last in stretches(zero):
-            if last - first + 1 >= zeros:
-                yield _found(run, signal, first, last, "error", 0.0)
+        for first, last in _zeros(signal, zeros, gone):
+            yield _found(run, signal, first, last, "error", 0.0)
         yield from _gone(run, signal, gone)
         yield from _absent(run, signal, absent)
     yield from _counted(run, join)
+
+
+def _zeros(signal: Signal, least: int, long: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs of zeros that do not belong to a loss which comes near 0 by itself."""
+    found = stretches(signal.values == 0.0)
+    short = sum(last - first + 1 < least for first, last in found)
+    at = np.flatnonzero(np.isfinite(signal.values) & (signal.values != 0.0))
+    for first, last in found:
+        if last - first + 1 < least:
+            continue
+        begin, end = np.searchsorted(at, [first, last])
+        near = signal.values[at[max(0, begin - WINDOW) : end + WINDOW]]
+        if len(near) >= SHORT and (short or last - first + 1 < long):
+            low = float(np.percentile(near, 5))
+            if low < (NEAR_SINGLE if short >= SINGLE else NEAR) * float(np.median(near)):
+                continue
+        yield first, last
+
+
+def _rhythm(held: np.ndarray) -> float | None:
+    """Return every how many rows of another metric a loss is held; None where that varies.
+
+    Args:
+        held: Whether each row of the other metric, in order, holds a loss; shape (n,).
+    """
+    if held.mean() >= BESIDE:
+        return 1.0
+    gaps = np.diff(np.flatnonzero(held))
+    if len(gaps) < SHORT:
+        return None
+    usual = float(np.median(gaps))
+    return usual if float((gaps <= 2 * usual).mean()) >= BESIDE else None
 
 
 def _counted(run: Run, join: int) -> Iterator[Finding]:
@@ -110,20 +150,27 @@ def _gone(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
             continue
         beside = np.flatnonzero(run.logged(metric) & mine)
         after, before = beside[beside > last], beside[beside <= last]
-        if len(after) >= least and len(before) >= least:
-            there = np.isin(before, signal.rows).mean()
-            if there >= BESIDE:
-                yield finding(
-                    run,
-                    metric="loss",
-                    rows=(int(after[0]), int(after[-1])),
-                    peak=int(after[0]),
-                    severity="error",
-                    value=float("nan"),
-                    expected=float(signal.values[-1]) if np.isfinite(signal.values[-1]) else None,
-                    tags=("no-loss",),
-                )
-                return
+        if len(after) < least or len(before) < least:
+            continue
+        held = np.isin(before, signal.rows)
+        usual = _rhythm(held)
+        if usual is None:
+            continue
+        # Loops may log less often later on: what they did last counts.
+        latest = np.diff(np.flatnonzero(held))[-MISSED:]
+        if held.mean() < BESIDE and len(after) <= MISSED * max(usual, float(latest.max())):
+            continue
+        yield finding(
+            run,
+            metric="loss",
+            rows=(int(after[0]), int(after[-1])),
+            peak=int(after[0]),
+            severity="error",
+            value=float("nan"),
+            expected=float(signal.values[-1]) if np.isfinite(signal.values[-1]) else None,
+            tags=("no-loss",),
+        )
+        return
 
 
 def _absent(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
@@ -138,12 +185,14 @@ def _absent(run: Run, signal: Signal, least: int) -> Iterator[Finding]:
             continue
         beside = np.flatnonzero(run.logged(metric) & mine)
         held = np.isin(beside, signal.rows)
+        usual = _rhythm(held) or 1.0
+        due = least if usual <= 1 else max(least, int(MISSED * usual) + 1)
         for last, back in left.copy():
             begin, end = np.searchsorted(beside, [last, back])
             begin += int(begin < len(beside) and beside[begin] == last)
-            near = max(2 * least, int(end - begin))
+            near = max(2 * due, int(end - begin))
             sides = held[max(0, begin - near) : begin], held[end : end + near]
-            if end - begin < least or any(len(s) < least or s.mean() < BESIDE for s in sides):
+            if end - begin < due or any(len(s) < due or s.mean() * usual < BESIDE for s in sides):
                 continue
             left.remove((last, back))
             rows = int(beside[begin]), int(beside[end - 1])

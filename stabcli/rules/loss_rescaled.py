@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from stabcli.epochs import at_edge
 from stabcli.levels import leading, median_error, noise, trailing
-from stabcli.rules import RESCALED, CannotLook, Finding, finding, rule
+from stabcli.rules import BACK, RESCALED, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, signals
 
@@ -20,6 +21,8 @@ EXACT = 0.02
 """Relative distance from a whole number within which a ratio is one, where that is sure."""
 SURE = 4.0
 """Standard errors within which two figures are the same."""
+KNOWN = 0.05
+"""Relative error, of as many standard errors, up to which a ratio can be called whole."""
 NOISE_ALIKE = 1.6
 """Ratio up to which the relative noise of both sides is the same."""
 COURSE = 0.1
@@ -36,7 +39,8 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
     A row from which the loss is a whole number of times higher, or lower, than before (within 2 %,
     or four standard errors), all at once, with the relative noise and the course it had, and goes
     on like that: a loss that is summed over accumulation steps or processes where it was averaged,
-    or the other way round. A warning where the gradient norm has not moved, and then what other
+    or the other way round. Left out are losses so noisy that four standard errors are more than
+    5 %, of which any ratio may be whole, and falls where a logged epoch begins. A warning where the gradient norm has not moved, and then what other
     rules say of the loss at that row is a notice; a notice where no gradient norm was logged.
 
     ## Why it matters
@@ -70,18 +74,23 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
             continue
         looked = True
         x, own = np.log(joined), len(signal.inherited)
-        leaps = _leaps(x, rows)
-        for at, behind in pairwise([*leaps, len(x)]):
-            if at < max(own, rows) or behind - at < rows:
-                continue
-            size = _size(x, at, behind, rows)
-            if size is None:
+        edges = [at for at in _leaps(x, rows) if at >= max(own, rows)]
+        spans = [(at, end) for at, end in pairwise([*edges, len(x)]) if end - at >= rows]
+        sizes = {at: _size(x, at, end, rows) for at, end in spans}
+        over: int | None = None
+        for at, behind in spans:
+            size, again = sizes[at], sizes.get(behind)
+            if size is None or (size < 0 and at_edge(run, signal, at - own)):
                 continue
             norm = _norm_moved(run, signal, at - own, rows)
-            if norm:
+            if norm or at == over:
                 continue
+            # The leap back to what it was is the end of the first, and no other one.
+            back = again is not None and abs(again + size) <= 2 * KNOWN
+            over = behind if back else None
             first, last = signal.rows[at - own], signal.rows[behind - own - 1]
             level = float(np.exp(np.median(x[at - rows : at])))
+            tags = [RESCALED, *(["norm-unmoved"] if norm is False else []), *([BACK] * back)]
             yield finding(
                 run,
                 metric="loss",
@@ -90,7 +99,7 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
                 severity="notice" if norm is None else "warning",
                 value=level * float(np.exp(size)),
                 expected=level,
-                tags=(RESCALED,) if norm is None else (RESCALED, "norm-unmoved"),
+                tags=tuple(tags),
             )
     if not looked:
         raise CannotLook(f"fewer than {2 * rows} positive losses in every attempt")
@@ -122,6 +131,8 @@ def _size(x: np.ndarray, at: int, behind: int, rows: int) -> float | None:
     if quiet < 1e-6 or loud > NOISE_ALIKE * quiet:
         return None
     error = max(median_error(quiet, rows, rows), 1e-9)
+    if error * SURE > KNOWN:
+        return None
     falls = [float(np.median(part[-rows:]) - np.median(part[:rows])) for part in (before, after)]
     spans = [max(1, len(part) - rows) for part in (before, after)]
     course = [fall / span for fall, span in zip(falls, spans, strict=True)]

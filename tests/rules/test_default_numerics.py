@@ -387,10 +387,10 @@ def test_resumed_attempt_inherits_its_history():
     [
         (lambda i: i < 2500, [("error", 2501, 3000)]),
         (lambda i: i < 2980, []),
-        (lambda i: i % 5 == 0 and i < 2500, []),
+        (lambda i: i % 5 == 0 and i < 2500, [("error", 2497, 3000)]),
         (lambda i: i < 1000 or i >= 1500, [("notice", 1001, 1500)]),
     ],
-    ids=["gone", "too late to tell", "logged now and then", "back again"],
+    ids=["gone", "too late to tell", "logged now and then, then gone", "back again"],
 )
 def test_a_loss_that_is_no_longer_logged_is_not_healthy(keep, told):
     """From then on nothing says how the run went, while its gradients go on."""
