@@ -90,7 +90,7 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
             over = behind if back else None
             first, last = signal.rows[at - own], signal.rows[behind - own - 1]
             level = float(np.exp(np.median(x[at - rows : at])))
-            tags = [RESCALED, *(["norm-unmoved"] if norm is False else []), *([BACK] * back)]
+            tags = [RESCALED, *([] if norm is None else ["norm-unmoved"]), *([BACK] * back)]
             yield finding(
                 run,
                 metric="loss",
