@@ -14,6 +14,8 @@ ALIKE = 0.8
 """Share of the rows of a stretch that must hold one and the same reward for it to be constant."""
 LEAST = 10
 """Rows that a constant reward, or groups without spread, must last."""
+WHOLE = 20
+"""Rows that a reward must have which never was another one."""
 USUAL = 0.2
 """Share of the rows before in which that reward, or such groups, may have been there already."""
 DEAD = 0.9
@@ -76,6 +78,12 @@ def same_reward(run: Run, attempt: int, first: Step, last: Step) -> SameReward |
     return _constant(reward, dead, first, last) or _lifeless(dead, first, last)
 
 
+def throughout(reward: Signal, value: float) -> bool:
+    """Say whether a reward has one value in all rows there are, those before a restart too."""
+    joined = np.concatenate([reward.inherited, reward.values])
+    return len(joined) >= WHOLE and bool((joined[np.isfinite(joined)] == value).all())
+
+
 def _constant(reward: Signal, dead: Signal | None, first: Step, last: Step) -> SameReward | None:
     begin, end = np.searchsorted(reward.steps, [first, last + 1])
     x = reward.values[begin:end]
@@ -86,7 +94,10 @@ def _constant(reward: Signal, dead: Signal | None, first: Step, last: Step) -> S
     at = np.flatnonzero(x == common)
     a, b = int(at[0]), int(at[-1])
     before = reward.values[:begin]
-    held = float((before == common).mean()) if len(before) else 1.0
+    # Without rows before it is news only where it never was another one.
+    held = (
+        float((before == common).mean()) if len(before) else float(not throughout(reward, common))
+    )
     if len(at) < LEAST or len(at) < ALIKE * (b - a + 1) or held > USUAL:
         return None
     start, stop = int(reward.steps[begin + a]), int(reward.steps[begin + b])

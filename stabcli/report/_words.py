@@ -8,7 +8,7 @@ from stabcli import units
 from stabcli.cost import Cost
 from stabcli.endings import CLOCKS
 from stabcli.incidents import NO_LOSS, ONE_PROCESS, STAYS, Incident
-from stabcli.rules import BACK, PAUSED, RESCALED, Finding
+from stabcli.rules import ALIKE, BACK, PAUSED, RESCALED, Finding
 from stabcli.run import Run
 from stabcli.units import count, duration, gpu_hours, number, printable, steps
 
@@ -96,6 +96,8 @@ def ending(incident: Incident) -> str:
     """Say how an incident ended; empty where the question makes no sense."""
     if not incident.ends:
         return ""
+    if ALIKE in incident.worst.tags:
+        return "rewards are all alike from the first row on"
     if BACK in incident.worst.tags:
         return f"after step {incident.worst.last:,} as before"
     if RESCALED in incident.worst.tags:

@@ -39,6 +39,8 @@ RESCALED = "rescaled"
 """Tag of a finding of a loss that is a multiple of what it was, and otherwise the same."""
 BACK = "counted-back"
 """Tag of such a finding where the loss leaps back by the same factor behind its last row."""
+ALIKE = "alike-throughout"
+"""Tag of a finding of rewards that are one and the same number from the first row on."""
 
 AT_LEVEL = 0.01
 """Relative distance to a level within which a row shows it."""

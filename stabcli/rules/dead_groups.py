@@ -7,9 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import centred, lasting
-from stabcli.rules import CannotLook, Finding, finding, rule
+from stabcli.rewards import throughout
+from stabcli.rules import ALIKE, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
+
+METRICS = ("dead_group_fraction", "reward_std", "reward")
+"""What tells that rewards are alike, the best first."""
 
 
 @rule(presets=("default",), since="0.1.0")
@@ -19,6 +23,8 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
     ## What it finds
     Share of prompt groups whose rewards are all equal, as a median of five rows, above ``most``
     for ``rows`` rows; where that is not logged, a spread of the rewards of exactly 0 for as long.
+    Where neither is logged, a mean reward that is one and the same number in every row of the
+    run, of ``rows`` at least.
 
     ## Why it matters
     Advantages relative to the group are 0 for such prompts. The GPU time of their rollouts buys
@@ -29,7 +35,8 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
     if it is the same for every answer.
 
     ## When it errs
-    Near the end of a task that is solved this is as it should be.
+    Near the end of a task that is solved this is as it should be. Rewards that are normalised
+    before they are logged have a mean of 0 by themselves.
 
     ## Settings
     most: Highest share of such groups that is healthy.
@@ -43,9 +50,9 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
     - frac_reward_zero_std: logged by TRL for this purpose; groups without spread are filtered in
       DAPO's dynamic sampling.
     """
-    metric = "dead_group_fraction" if run.has("dead_group_fraction") else "reward_std"
-    if not run.has(metric):
-        raise CannotLook("the log has no dead_group_fraction or reward_std")
+    metric = next((m for m in METRICS if run.has(m)), None)
+    if metric is None:
+        raise CannotLook("the log has no dead_group_fraction, reward_std or reward")
     looked = False
     for raw in signals(run, metric):
         signal = raw.finite()
@@ -54,7 +61,10 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
         looked = True
         smooth = centred(signal.values, 5)
         shares = metric == "dead_group_fraction"
-        dead = smooth > most if shares else np.abs(smooth) < 1e-9
+        if metric == "reward":
+            dead = np.full(len(signal), throughout(signal, float(signal.values[0])))
+        else:
+            dead = smooth > most if shares else np.abs(smooth) < 1e-9
         for first, last in lasting(dead, rows, gap=5):
             peak = first + int(np.argmax(smooth[first : last + 1]))
             yield finding(
@@ -66,6 +76,14 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
                 value=float(signal.values[peak]),
                 expected=most if shares else None,
                 score=float(smooth[peak] / most) if shares else None,
+                tags=(ALIKE,) if _never_differed(run, raw.attempt) else (),
             )
     if not looked:
         raise CannotLook(f"fewer than {rows} rows with {metric} in every attempt")
+
+
+def _never_differed(run: Run, attempt: int) -> bool:
+    """Say whether the mean reward is the same from the first row of an attempt to its last."""
+    parts = signals(run, "reward") if run.has("reward") else []
+    own = next((s.finite() for s in parts if s.attempt == attempt), None)
+    return own is not None and len(own) > 0 and throughout(own, float(own.values[0]))

@@ -25,6 +25,7 @@ def test_a_loss_counted_otherwise_for_a_while_ends_with_the_leap_back(times):
     run = make_run(**columns)
     (found,) = findings(run, "loss-rescaled")
     assert (found.severity, found.first, found.last) == ("warning", 1201, 1500)
+    assert found.tags == ("rescaled", "norm-unmoved", "counted-back")
     (incident,) = [i for i in diagnose(run).incidents if i.rule == "loss-rescaled"]
     assert (incident.first, incident.last) == (1201, 1500)
     assert ending(incident) == "after step 1,500 as before"
