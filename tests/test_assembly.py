@@ -1,7 +1,5 @@
 """From raw rows to a run: names, units, attempts, repeated steps, hidden values."""
 
-import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ from stabcli.assembly import Options, Reading, assemble
 from stabcli.diagnosis import diagnose
 from stabcli.errors import LogError, SettingError
 from stabcli.metrics import resolve
-from stabcli.readers import read_runs
 from stabcli.sources import Source
 from stabcli.spellings import as_number
 
@@ -394,21 +391,3 @@ def test_rows_that_are_there_twice_are_told():
     assert not any("repeat" in note for note in made(apart).notes)
     end = {"step": [1, 2, 2], "loss": [2.0, 1.9, None], "lr": [0.1, 0.1, None], "of": [2.0] * 3}
     assert not any("repeat" in note for note in made(end).notes), "a summary at the end"
-
-
-@pytest.mark.parametrize("name", ["rank", "local_rank", "process"])
-def test_the_median_of_processes_is_taken(name: str, tmp_path: Path):
-    """Rows that differ by the process that wrote them are no corrections of one another."""
-    rows = [
-        {"step": s, name: r, "loss": 2.0 + 0.1 * r + (50 if r == 2 and s == 7 else 0)}
-        for s in range(1, 21)
-        for r in range(3)
-    ]
-    rows[-1]["loss"] = float("nan")
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (run,), _ = read_runs([str(path)])
-
-    assert run.frame["loss"].to_list()[:-1] == pytest.approx([2.1] * 19)
-    assert math.isnan(run.frame["loss"][-1])
-    assert any("3 processes" in note for note in run.notes)
