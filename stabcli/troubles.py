@@ -135,10 +135,10 @@ def troubles(path: Path) -> tuple[list[Said], bool]:
             data = file.read()
             return list(_lines(data, 0)) if _anything(data) else [], True
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            return _long(text)
+            return _long(text, file.fileno())
 
 
-def _long(text: mmap.mmap) -> tuple[list[Said], bool]:
+def _long(text: mmap.mmap, file: int) -> tuple[list[Said], bool]:
     """Return what a long text says, and whether all of it was searched."""
     end = text.rfind(b"\n", max(0, len(text) - 2 * END), len(text) - END) + 1 or len(text) - END
     early: dict[str, Said] = {}
@@ -146,8 +146,13 @@ def _long(text: mmap.mmap) -> tuple[list[Said], bool]:
     begin = 0
     whole = True
     while begin < end and len(early) < KEPT:
-        stop = text.find(b"\n", min(begin + _BLOCK, end) - 1, end) + 1 or end
-        block = text[begin:stop]
+        # read, not mapped: to map what is looked at once costs as much as the search
+        block = os.pread(file, min(_BLOCK, end - begin), begin)
+        stop = begin + block.rfind(b"\n") + 1
+        if stop == begin:
+            stop = text.find(b"\n", min(begin + _BLOCK, end) - 1, end) + 1 or end
+            block = text[begin:stop]
+        block = block[: stop - begin]
         if _anything(block):
             if looked > SEARCHED:
                 whole = False
