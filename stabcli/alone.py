@@ -30,6 +30,11 @@ class Alone:
     later: int
     """Later steps of the attempt at which all others that logged were finite."""
 
+    @property
+    def contained(self) -> bool:
+        """Whether the others are known to have stayed finite."""
+        return self.spread is None and self.later > 0
+
 
 def alone(run: Run, attempt: int, first: Step) -> Alone | None:
     """Return which process alone was not finite at a step; None where several were, or none.
@@ -75,18 +80,15 @@ def alone(run: Run, attempt: int, first: Step) -> Alone | None:
 
 def _by_process(run: Run, metric: str) -> pl.DataFrame | None:
     """Return what each process logged: attempt, step, process, finite; None where nothing says."""
-    named = {
-        c: c for frame in run.told for c in frame.columns if c.lower() in PROCESS and metric != c
-    }
+    named = next((c for frame in run.told for c in frame.columns if c.lower() in PROCESS), None)
     parts = []
     for frame in run.told:
         if metric not in frame.columns:
             continue
-        if named:
-            column = next(iter(named))
-            if column not in frame.columns:
+        if named is not None:
+            if named not in frame.columns:
                 continue
-            process = pl.col(column).cast(pl.Int64, strict=False)
+            process = pl.col(named).cast(pl.Int64, strict=False)
         elif "file" in frame.columns:
             numbers = {file: process_in(file) for file in frame["file"].drop_nulls().unique()}
             process = pl.col("file").replace_strict(numbers, default=None, return_dtype=pl.Int64)

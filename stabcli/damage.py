@@ -159,7 +159,7 @@ def went_nonfinite(run: Run) -> np.ndarray:
             after = int(good[-1]) + 1 if len(good) else 0
             if after < len(signal):
                 one = alone(run, signal.attempt, int(signal.steps[after]))
-                if one is not None and one.spread is None and one.later:
+                if one is not None and one.contained:
                     continue
                 rows = np.arange(len(marked)) >= signal.rows[after]
                 marked |= rows & (attempt == signal.attempt)

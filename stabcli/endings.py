@@ -87,7 +87,7 @@ class Judge:
         """Say whether all that is not finite was so in one process alone, and stayed there."""
         broken = [f for f in findings if f.metric in TRAINED and not np.isfinite(f.value)]
         found = [alone(self._run, f.attempt, f.first) for f in broken]
-        return bool(found) and all(a is not None and a.spread is None and a.later for a in found)
+        return bool(found) and all(a is not None and a.contained for a in found)
 
     def _stays(self, found: Finding) -> bool:
         """Say whether the series of a finding never comes back, up to the end of its attempt."""

@@ -17,7 +17,7 @@ from stabcli.errors import SettingError
 from stabcli.rules import LISTED, Finding
 from stabcli.run import Run
 from stabcli.settings import suggestion
-from stabcli.units import Step
+from stabcli.units import Step, span
 
 KEYS = ("rule", "steps", "run", "reason", "until")
 """What an ``[[ignore]]`` may hold."""
@@ -202,7 +202,8 @@ def left_over(
     if about is None or not rest:
         return None
     told = ", ".join(
-        f"{f.rule} at {_span(f)}" for f in {(f.rule, f.first, f.last): f for f in rest}.values()
+        f"{f.rule} at {span(f.first, f.last)}"
+        for f in {(f.rule, f.first, f.last): f for f in rest}.values()
     )
     return (
         f"ignore {about.text} does not cover {told}{where}: if that is known as well,"
@@ -215,12 +216,6 @@ def _meets(ignore: Ignore, finding: Finding) -> bool:
     if ignore.first is None or ignore.last is None:
         return True
     return ignore.first <= finding.last and finding.first <= ignore.last
-
-
-def _span(finding: Finding) -> str:
-    if finding.first == finding.last:
-        return f"step {finding.first:,}"
-    return f"steps {finding.first:,}..{finding.last:,}"
 
 
 def unused(ignores: Iterable[Ignore], used: Collection[Ignore]) -> list[str]:

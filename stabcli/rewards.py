@@ -84,6 +84,12 @@ def throughout(reward: Signal, value: float) -> bool:
     return len(joined) >= WHOLE and bool((joined[np.isfinite(joined)] == value).all())
 
 
+def never_differed(run: Run, attempt: int) -> bool:
+    """Say whether the mean reward is the same from the first row of an attempt to its last."""
+    reward = _signal(run, "reward", attempt)
+    return reward is not None and len(reward) > 0 and throughout(reward, float(reward.values[0]))
+
+
 def _constant(reward: Signal, dead: Signal | None, first: Step, last: Step) -> SameReward | None:
     begin, end = np.searchsorted(reward.steps, [first, last + 1])
     x = reward.values[begin:end]

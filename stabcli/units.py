@@ -57,6 +57,11 @@ def steps(n: int) -> str:
     return plural(n, "step")
 
 
+def span(first: Step, last: Step) -> str:
+    """Print a stretch of steps: ``step 600``, ``steps 600..1,603``."""
+    return f"step {first:,}" if first == last else f"steps {first:,}..{last:,}"
+
+
 def gpu_hours(x: GpuHours) -> str:
     """Print GPU-hours: ``808.3 -> '808 GPU-hours'``."""
     if 0 < x < 0.01:

@@ -14,7 +14,7 @@ from stabcli.stepping import steps_of_epochs
 from stabcli.textlog import Grammar, Line, claims, known, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, SAVED, gpus_of
-from stabcli.textlog.pairs import HAS_LOSS, NUMBER, PAIR
+from stabcli.textlog.pairs import HAS_LOSS, MARKS, NUMBER, PAIR
 
 _STEP = (
     r"(?<![\w'/.])(?i:(?:global|train|training|optimizer)?[ _]?(?:step|iter|iteration|update))"
@@ -35,7 +35,7 @@ def _line(mark: str) -> Line:
 GRAMMAR = known(
     Grammar(
         name="generic-text",
-        lines=(_line("loss"), _line("Loss"), _line("LOSS")),
+        lines=tuple(map(_line, MARKS)),
         says=(FLAGS, NVIDIA_SMI, SAVED),
         facts=gpus_of,
         tier=2,
@@ -87,7 +87,7 @@ EPOCHS = known(
                 step="bar",
                 share=0.05,
             )
-            for mark in ("loss", "Loss", "LOSS")
+            for mark in MARKS
         ),
         says=(FLAGS, NVIDIA_SMI),
         steps=_epochs,

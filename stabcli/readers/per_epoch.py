@@ -15,7 +15,7 @@ from stabcli.textlog import Grammar, Line, claims, known, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.layout import TOTAL
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
-from stabcli.textlog.pairs import HAS_LOSS, PAIR
+from stabcli.textlog.pairs import HAS_LOSS, MARKS, PAIR
 
 _AT = r"\[?[ \t]*(?<!\d)(?P<at>\d+)[ \t]*/[ \t]*(?P<of>\d+)(?![\d.])"
 _EPOCH = (
@@ -31,7 +31,6 @@ _BAR = r"(?:\d%\|[^|\r]*\||[━╸╺]+)[ \t]*(?P<at>\d+)/(?P<of>\d+)(?![\d.])"
 _KERAS = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
 _NOT_MEASURED = frozenset({"eta", "Epoch", "epoch", "Step", "step", "Iter", "iter", "Batch",
                            "batch", "Train", "train"})  # fmt: skip
-_MARKS = ("loss", "Loss", "LOSS")
 _MOST_EPOCHS = 1 << 31
 _LIGHTNING = "v_num"
 """Stands in the bars of Lightning, whose first epoch is 0."""
@@ -99,7 +98,7 @@ def _finish(frame: pl.DataFrame, _: list[str]) -> pl.DataFrame:
 
 
 def _grammar(name: str, tier: int, *patterns: str) -> Grammar:
-    lines = tuple(_line(pattern, mark) for pattern in patterns for mark in _MARKS)
+    lines = tuple(_line(pattern, mark) for pattern in patterns for mark in MARKS)
     return known(
         Grammar(
             name=name,

@@ -14,7 +14,7 @@ from stabcli.report._html_charts import Mark
 from stabcli.report._html_markup import Child, Markup, Row, el, join, table
 from stabcli.rules import Finding
 from stabcli.run import Run
-from stabcli.units import number
+from stabcli.units import number, span
 from stabcli.verdicts import Verdict
 from stabcli.ways import Plan
 
@@ -136,7 +136,7 @@ def _overview(run: Run, listed: Sequence[Numbered]) -> Markup:
                     f"{n.number}",
                     badge(i.severity),
                     [where, _attempt(run, i)],
-                    _words.span(i.first, i.last),
+                    span(i.first, i.last),
                     f"{_words.short(run.word(worst.metric))} {_against(worst)}",
                     _words.ending(i) or "-",
                     _words.price(n.cost) or "-",
@@ -174,7 +174,7 @@ def _card(run: Run, n: Numbered, anchor: str, known: Mapping[str, str]) -> Marku
             el("span", f"{n.number}", class_="number"),
             badge(i.severity),
             f" {i.rule} ",
-            el("span", _words.span(i.first, i.last), _attempt(run, i), class_="where"),
+            el("span", span(i.first, i.last), _attempt(run, i), class_="where"),
         ),
         el(
             "p",
@@ -252,7 +252,7 @@ def _evidence(run: Run, i: Incident) -> Markup:
                     f.rule,
                     badge(f.severity),
                     _words.short(run.word(f.metric)),
-                    _words.span(f.first, f.last) + f", attempt {f.attempt}" * several,
+                    span(f.first, f.last) + f", attempt {f.attempt}" * several,
                     f"{number(f.value)} at {f.peak:,}",
                     "-" if f.expected is None else number(f.expected),
                     "-" if f.score is None else number(f.score, 3),
@@ -295,7 +295,7 @@ def _notices(
                 [
                     f"{n.number}",
                     [name, _attempt(run, i)],
-                    f"{share} of the rows" if share else _words.span(i.first, i.last),
+                    f"{share} of the rows" if share else span(i.first, i.last),
                     _words.measured(run, worst),
                     _words.ending(i) or "-",
                 ],

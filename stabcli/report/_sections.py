@@ -11,7 +11,7 @@ from stabcli.metrics import METRICS
 from stabcli.report import _sampling, _words
 from stabcli.run import Run
 from stabcli.segments import changes
-from stabcli.units import number, percent, printable
+from stabcli.units import number, percent, printable, span
 
 Rows = list[tuple[str, str]]
 """Label and text; an empty label goes on with what stands above."""
@@ -68,7 +68,7 @@ def what_was_read(run: Run) -> Rows:
     parts = [
         run.reader,
         _words.plural(run.frame.height, "row"),
-        f"{_words.span(int(steps.min()), int(steps.max()))}{every}",
+        f"{span(int(steps.min()), int(steps.max()))}{every}",
     ]
     if len(run.attempts) > 1:
         parts.append(_words.plural(len(run.attempts), "attempt"))
@@ -195,7 +195,7 @@ def _noticed(run: Run, rule: str, members: list[Incident]) -> str:
     if share:
         return f"{rule} ({share.removeprefix('share-')} of the rows)"
     if len(members) == 1:
-        where = _words.span(members[0].first, members[0].last)
+        where = span(members[0].first, members[0].last)
         said = _words.missing(members[0].worst, _words.short(run.word(members[0].worst.metric)))
         return f"{rule} ({where}: {said})" if said else f"{rule} ({where})"
     said = f"{len(members)} × {rule} (steps {_words.places([i.first for i in members], 4)}"

@@ -13,6 +13,7 @@ from stabcli.incidents import Incident
 from stabcli.report import Outcome, _words
 from stabcli.report._places import Place, place, relative
 from stabcli.rules import SEVERITIES, Finding, Severity
+from stabcli.units import span
 from stabcli.verdicts import Verdict
 
 
@@ -45,7 +46,7 @@ class Told:
     @property
     def title(self) -> str:
         """The rule and the steps."""
-        return f"{self.incident.rule} at {_words.span(self.incident.first, self.incident.last)}"
+        return f"{self.incident.rule} at {span(self.incident.first, self.incident.last)}"
 
     @property
     def message(self) -> str:

@@ -59,11 +59,6 @@ def few(left_out: Sequence[str]) -> list[str]:
 plural = units.plural
 
 
-def span(first: int, last: int) -> str:
-    """Print a stretch of steps."""
-    return f"step {first:,}" if first == last else f"steps {first:,}..{last:,}"
-
-
 def measured(run: Run, f: Finding) -> str:
     """Say what a finding saw, in the log's own words."""
     said = f"{short(run.word(f.metric))} {number(f.value)}"

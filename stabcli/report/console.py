@@ -17,7 +17,7 @@ from stabcli.report.chart import picture
 from stabcli.report.verdict import verdict
 from stabcli.rules import SEVERITIES
 from stabcli.run import Run
-from stabcli.units import printable
+from stabcli.units import printable, span
 
 ALONE = 5
 """Incidents of one rule and severity that get a line each; the rest share one."""
@@ -145,14 +145,14 @@ def _causes(causes: Sequence[Cause]) -> str:
 
 def _incident(run: Run, i: Incident, cost: str) -> Text:
     attempt = f", attempt {i.attempt}" if len(run.attempts) > 1 else ""
-    text = Text(f"{_words.span(i.first, i.last)}{attempt}  ", style="bold")
+    text = Text(f"{span(i.first, i.last)}{attempt}  ", style="bold")
     parts = [f"{i.rule}: {_words.measured(run, i.worst)}"]
     others: dict[str, int] = {}
     for f in i.findings:
         if f.severity == "notice" or (f.rule, f.metric) == (i.rule, i.worst.metric):
             continue
         others.setdefault(f.rule if f.rule != i.rule else _words.short(run.word(f.metric)), f.first)
-    also = [f"{name} ({_words.span(first, first)})" for name, first in others.items()]
+    also = [f"{name} ({span(first, first)})" for name, first in others.items()]
     if len(also) > OTHERS:
         also = [*also[:OTHERS], f"{len(also) - OTHERS} more"]
     parts += [p for p in (_words.lead(run, i), *_words.tags(i), _words.ending(i)) if p]

@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 from stabcli.bill import Bill
 from stabcli.cost import MEANING, Cost
 from stabcli.report import _words
+from stabcli.units import span
 
 By = Literal["class", "incident", "run"]
 BYS: tuple[By, ...] = get_args(By)
@@ -54,7 +55,7 @@ def _incidents(b: Bill) -> list[Line]:
             not d.plans[index] and not cost.steps and not cost.gpu_hours
         ):
             continue
-        where = _words.span(incident.first, incident.last)
+        where = span(incident.first, incident.last)
         attempt = f" (attempt {incident.attempt})" if len(d.run.attempts) > 1 else ""
         found.append(
             Line(

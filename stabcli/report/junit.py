@@ -11,7 +11,7 @@ from stabcli.report import Outcome, Screen, _words, report
 from stabcli.report._places import place
 from stabcli.report._told import verdict_of
 from stabcli.rules import SEVERITIES, Finding, Severity
-from stabcli.units import printable
+from stabcli.units import printable, span
 
 FAIL_ON: Severity = "error"
 """Severity from which a finding is a failure, where nothing was asked."""
@@ -69,7 +69,7 @@ def _suite(outcome: Outcome, index: int) -> ET.Element:
         if bad:
             worst = max(bad, key=lambda f: gravity[f])
             text = "\n".join(_line(d, f, outcome.base) for f in bad)
-            said = f"{rule} at {_words.span(worst.first, worst.last)}"
+            said = f"{rule} at {span(worst.first, worst.last)}"
             _tell(case, "failure", said, worst.severity, text)
         rest = [_line(d, f, outcome.base) for f in counted if not _as_bad(f, fail_on)]
         rest += [
@@ -99,7 +99,7 @@ def _line(d: Diagnosis, f: Finding, base: str) -> str:
     where = place(d.run, f, base)
     at = printable(where.path) + (f":{where.line}" if where.line is not None else "")
     seen = _words.measured(d.run, replace(f, line=None) if where.line is not None else f)
-    return f"{at}: {f.severity}: {_words.span(f.first, f.last)}: {seen}"
+    return f"{at}: {f.severity}: {span(f.first, f.last)}: {seen}"
 
 
 def _case(group: str, name: str) -> ET.Element:

@@ -7,7 +7,7 @@ from stabcli.report import Outcome, Screen, _sections, _words, report
 from stabcli.report._escaping import code, prose
 from stabcli.report._told import Told, told_of, verdict_of
 from stabcli.report.verdict import TITLES
-from stabcli.units import percent
+from stabcli.units import percent, span
 from stabcli.verdicts import Verdict
 
 SHOWN = 20
@@ -67,7 +67,7 @@ def _run(outcome: Outcome, index: int) -> list[str]:
     d, verdict = outcome.diagnoses[index], verdict_of(outcome, index)
     out = ["", f"### {_title(d, verdict)}: {code(d.run.name)}", ""]
     steps = d.run.frame["step"].to_numpy()
-    read = f"{d.run.frame.height:,} rows, {_words.span(int(steps.min()), int(steps.max()))}"
+    read = f"{d.run.frame.height:,} rows, {span(int(steps.min()), int(steps.max()))}"
     if d.run.bad.count:
         read += f", {_words.plural(d.run.bad.count, 'bad line')}"
     out.append(f"{code(d.run.source)}, {d.run.reader}: {read}.")
@@ -105,7 +105,7 @@ def _incidents(found: list[Told]) -> list[str]:
             [
                 t.severity,
                 code(t.incident.rule, cell=True),
-                _words.span(t.incident.first, t.incident.last),
+                span(t.incident.first, t.incident.last),
                 prose(_words.measured(t.diagnosis.run, t.worst)),
                 prose(end),
                 code(line, cell=True),

@@ -11,7 +11,7 @@ from stabcli.lineup import Event, Lineup
 from stabcli.report import Screen, _sections, _words
 from stabcli.report._page import STYLES, Page
 from stabcli.rules import SEVERITIES
-from stabcli.units import printable
+from stabcli.units import printable, span
 
 DELAY = (
     "steps after the first step that any preset names; a rule that looks back names the step at"
@@ -50,7 +50,7 @@ def _tell(page: Page, lineup: Lineup) -> None:
     rows = [
         (
             "throughout",
-            f"{f.rule} on {_words.span(f.first, f.last)}: true of most of the run, so no event",
+            f"{f.rule} on {span(f.first, f.last)}: true of most of the run, so no event",
         )
         for _, f in lineup.throughout
     ]
@@ -76,7 +76,7 @@ def _tell(page: Page, lineup: Lineup) -> None:
 def _event(page: Page, lineup: Lineup, event: Event) -> None:
     attempt = f", attempt {event.attempt}" if len(lineup.run.attempts) > 1 else ""
     of = len(event.voices) + len(event.silent)
-    head = Text(f"{_words.span(event.first, event.last)}{attempt}", style="bold")
+    head = Text(f"{span(event.first, event.last)}{attempt}", style="bold")
     head.append(f"  {event.kind}: {len(event.voices)} of {of} presets speak", style="not bold")
     page.line(head)
     rows = []

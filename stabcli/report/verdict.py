@@ -7,7 +7,7 @@ from rich.text import Text
 from stabcli.incidents import by_gravity
 from stabcli.report import Outcome, Screen, _words, report
 from stabcli.report._page import Page
-from stabcli.units import printable
+from stabcli.units import printable, span
 
 STYLES = {"pass": "bold green", "fail": "bold red", "unknown": "bold yellow", "skipped": "dim"}
 TITLES = {"pass": "PASS", "fail": "FAIL", "unknown": "CANNOT JUDGE"}
@@ -65,12 +65,12 @@ def _incidents(outcome: Outcome, index: int) -> list[tuple[str | Text, str | Tex
     rows: list[tuple[str | Text, str | Text]] = []
     for i in grave[:SHOWN]:
         end = _words.ending(i)
-        said = f"{_words.span(i.first, i.last)}  {i.rule}: {_words.measured(d.run, i.worst)}"
+        said = f"{span(i.first, i.last)}  {i.rule}: {_words.measured(d.run, i.worst)}"
         rows.append((i.severity, said + (f"; {end}" if end else "")))
     if len(grave) > SHOWN:
         rows.append(("", f"and {len(grave) - SHOWN:,} more"))
     for f, ignore in decided.ignored.items():
-        said = f"{f.rule}, {_words.span(f.first, f.last)}: {printable(ignore.why)}"
+        said = f"{f.rule}, {span(f.first, f.last)}: {printable(ignore.why)}"
         rows.append(("ignored", said))
     if d.run.bad.count:
         rows.append(("not read", _words.plural(d.run.bad.count, "bad line")))

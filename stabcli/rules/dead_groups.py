@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from stabcli.levels import centred, lasting
-from stabcli.rewards import throughout
+from stabcli.rewards import never_differed, throughout
 from stabcli.rules import ALIKE, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
@@ -76,14 +76,7 @@ def dead_groups(run: Run, *, most: float = 0.8, rows: int = 20) -> Iterator[Find
                 value=float(signal.values[peak]),
                 expected=most if shares else None,
                 score=float(smooth[peak] / most) if shares else None,
-                tags=(ALIKE,) if _never_differed(run, raw.attempt) else (),
+                tags=(ALIKE,) if never_differed(run, raw.attempt) else (),
             )
     if not looked:
         raise CannotLook(f"fewer than {rows} rows with {metric} in every attempt")
-
-
-def _never_differed(run: Run, attempt: int) -> bool:
-    """Say whether the mean reward is the same from the first row of an attempt to its last."""
-    parts = signals(run, "reward") if run.has("reward") else []
-    own = next((s.finite() for s in parts if s.attempt == attempt), None)
-    return own is not None and len(own) > 0 and throughout(own, float(own.values[0]))

@@ -18,3 +18,5 @@ PAIR = (
 ``tgs (tokens/gpu/second)=4252``, ``global_norm: [1.2]``; no name is that of a source file."""
 HAS_LOSS = rf".*(?i:\bloss|_loss|/loss)(?:_step)?\W{{1,4}}(?:{NUMBER})"
 """A line that names a loss."""
+MARKS = ("loss", "Loss", "LOSS")
+"""One of which stands in each line that names a loss."""
