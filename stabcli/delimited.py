@@ -30,6 +30,36 @@ def read(source: Path | io.BytesIO, skip: int, kinds: Kinds, separator: str) -> 
         return None
 
 
+def split(data: bytes, lines: int, separator: str, width: int) -> pl.DataFrame | None:
+    """Split lines into fields of text, named ``0`` to ``width``.
+
+    What a line has beyond that many fields is not looked at, so that it is the last of the
+    columns that tells whether there is more than ``width``.
+
+    Args:
+        data: Whole lines.
+        lines: How many.
+        separator: What stands between two fields; quotes do not matter.
+        width: How many fields are expected in a line.
+
+    Returns:
+        A row for each line, null where it has no such field, or None where Polars refuses.
+    """
+    try:
+        # Polars takes the number of columns from the first line: it gets one with enough
+        table = pl.read_csv(
+            (separator * width).encode() + b"\n" + data,
+            separator=separator,
+            has_header=False,
+            quote_char=None,
+            schema={f"{i}": pl.String for i in range(width + 1)},
+            truncate_ragged_lines=True,
+        )
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return None
+    return table[1:] if table.height == lines + 1 else None
+
+
 def regular(path: Path, start: int, skip: int, kinds: Kinds, separator: str) -> pl.DataFrame | None:
     """Read a file all of whose lines are rows; None where that is not certain.
 

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from stabcli import ndjson
 from stabcli.ndjson.chunks import chunks
-from stabcli.ndjson.lines import flatten
+from stabcli.ndjson.lines import Rows, flatten
 from stabcli.ndjson.reading import _line_numbers
 from tests.conftest import SAMPLES
 
@@ -94,6 +95,27 @@ def test_the_quick_way_is_taken_where_it_can_be(tmp_path: Path, monkeypatch) -> 
 
     monkeypatch.setattr("stabcli.ndjson.reading.Rows", refuse)
     assert ndjson.read_lines(path, size=500_000).frame.height == 14_000
+
+
+def test_only_torn_lines_go_line_by_line(tmp_path: Path, monkeypatch) -> None:
+    """A few lines that break off do not make their neighbours slow to read."""
+    lines = _big()[:14_000]
+    for at in (3000, 3001, 9000):
+        lines[at] = lines[at][: len(lines[at]) // 2]
+    path = _write(tmp_path, b"\n".join(lines) + b"\n" + lines[0][:-3])
+    slow: list[int] = []
+    add_lines = Rows.add_lines
+
+    def watched(self: Rows, data: bytes, numbers: list[int], *, cut: bool) -> None:
+        slow.extend(numbers)
+        add_lines(self, data, numbers, cut=cut)
+
+    monkeypatch.setattr(Rows, "add_lines", watched)
+    table = ndjson.read_lines(path, size=500_000)
+
+    assert slow == [3001, 3002, 9001, 14_001]
+    assert [n for n, _ in table.bad.first] == slow
+    _check(table, *_expected(lines))
 
 
 def test_bad_lines_are_counted_and_placed_and_cost_no_good_row(tmp_path: Path) -> None:
@@ -227,9 +249,11 @@ def test_line_numbers_are_given_only_where_they_are_sure() -> None:
     """One row a line, or one a line that is not blank; anything else is refused."""
     data = b"{}\n\n {}\n"
 
-    assert _line_numbers(data, 5, 3, 3).tolist() == [5, 6, 7]
-    assert _line_numbers(data, 5, 3, 2).tolist() == [5, 7]
-    assert _line_numbers(data, 5, 3, 1) is None
+    numbers = np.array([5, 8, 9])
+
+    assert _line_numbers(data, numbers, 3).tolist() == [5, 8, 9]
+    assert _line_numbers(data, numbers, 2).tolist() == [5, 9]
+    assert _line_numbers(data, numbers, 1) is None
 
 
 def test_a_line_of_any_length_is_passed_over(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -31,6 +31,16 @@ _NUMBER = (
 _PLAIN = _NUMBER.replace(r"\d[\d,_]*\.?\d*", r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d[\d_]*)(?:\.\d*)?")
 """The same with commas only before groups of three digits."""
 _MISSING = r"^\s*(?i:null|none|n/a|na|\?\?\?)?\s*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows."""
+
+    columns: dict[str, pl.Series]
+    """Name -> a value for each of them."""
+    lines: np.ndarray
+    """Line of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +152,21 @@ class Columns:
         values = pl.concat([_cast(p, pl.String()) for p in pieces]).drop_nulls()
         few = len(values) < (1 - _SPARSE) * self.height
         return few and settled(values, []).dtype == pl.String
+
+
+def merged(blocks: Sequence[Block]) -> Block:
+    """Return the rows of all blocks in the order of their lines."""
+    lines = np.concatenate([block.lines for block in blocks])
+    order = np.argsort(lines, kind="stable")
+    pieces: dict[str, list[_Piece]] = {}
+    start = 0
+    for block in blocks:
+        height = len(block.lines)
+        for name, series in block.columns.items():
+            pieces.setdefault(name, []).append(_Piece(start, height, series))
+        start += height
+    joined = {name: _joined(parts, start).gather(order) for name, parts in pieces.items()}
+    return Block(joined, lines[order])
 
 
 def _on_end(series: pl.Series, spill: Spill | None) -> pl.Series:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,22 +72,22 @@ class Rows:
     lists: Lists = field(default_factory=Lists)
     """Names that hold lists."""
 
-    def add_lines(self, data: bytes, first: int, *, cut: bool) -> None:
-        """Take in the lines of a chunk; ``cut`` says that the file ends inside the last."""
+    def add_lines(self, data: bytes, numbers: Sequence[int], *, cut: bool) -> None:
+        """Take in lines with these numbers; ``cut`` says that the file ends inside the last."""
         found = data.split(b"\n")
         if not cut:
             found.pop()
-        for i, raw in enumerate(found):
+        for number, raw in zip(numbers, found, strict=True):
             line = raw.strip(b" \t\r")
             if not line:
                 continue
             objects, wrong = parse_line(line)
             for each in objects:
-                self.add(each, first + i)
-            if wrong and cut and i == len(found) - 1:
+                self.add(each, number)
+            if wrong and cut and number == numbers[-1]:
                 wrong = CUT_SHORT
             if wrong:
-                self.bad.append((first + i, wrong))
+                self.bad.append((number, wrong))
 
     def add(self, row: Mapping[str, Any], line: int) -> None:
         """Take in one object."""

@@ -9,6 +9,8 @@ add up is refused, and the caller reads it line by line (``stabcli.ndjson.lines`
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,13 +29,15 @@ _NAN, _INF, _MINUS_INF = (
 )
 """Numbers no trainer logs. A chunk that holds one of its own is found out by counting."""
 _TOKENS = {b"NaN": _NAN, b"Infinity": _INF, b"-Infinity": _MINUS_INF}
-_BEYOND = 1e301
+_MARK = "e+301"
+"""What all of them end in."""
 _MEANT = {float(s): float(t) for t, s in _TOKENS.items()}
 
 _DEEPEST = 64
 """Levels of nesting above which Polars is not asked for a schema: its recursion ends the process."""
 _INFERRED = 1 << 18  # bytes from which on a chunk that breaks the schema is not asked for another
 _WALKED = 4096  # hits up to which a search hops from byte to byte
+_ODD = re.compile(r"^(?:[\[{]|true$|false$)", re.MULTILINE)
 _NULL = re.compile(rb":[ \t]*null[ \t]*[,}\r\n]")
 _AFTER = np.zeros(256, bool)
 _AFTER[list(b" ,}\t\r\n")] = True
@@ -66,10 +70,10 @@ class Quick:
         """Read whole lines; None where Polars cannot, or not provably all of them."""
         if len(_search(data, b"\\u003")):  # may spell a colon, which would spoil the counting
             return None
-        plain, tokens = _without_nan(data)
+        plain, hidden = _without_nan(data)
         if self.schema:
             read = _read(plain, self.schema)
-            parsed = _proved(read, data, tokens)
+            parsed = _proved(read, data, hidden)
             if parsed or (read is None and len(data) > _INFERRED):
                 return parsed  # what it breaks at is sooner found in smaller pieces
         if _too_deep(plain):
@@ -78,7 +82,7 @@ class Quick:
         if frame is None:
             return None
         self.schema = _merge(self.schema, dict(frame.schema))
-        return _proved(frame, data, tokens)
+        return _proved(frame, data, hidden)
 
 
 def _read(data: bytes, schema: Schema | None) -> pl.DataFrame | None:
@@ -88,7 +92,7 @@ def _read(data: bytes, schema: Schema | None) -> pl.DataFrame | None:
         return None
 
 
-def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | None:
+def _proved(frame: pl.DataFrame | None, data: bytes, hidden: Counter[bytes]) -> Parsed | None:
     """Turn sentinels back and check that nothing of the chunk is missing from the frame."""
     if frame is None:
         return None
@@ -118,18 +122,18 @@ def _proved(frame: pl.DataFrame | None, data: bytes, tokens: int) -> Parsed | No
             return None
         else:
             leaves[name] = series
-    if tokens:
-        tokens -= sum(_restore(leaves, name) for name in list(leaves))
-        if tokens:
-            return None
-    texts = [s.drop_nulls() for s in leaves.values() if s.dtype == pl.String]
-    if any(bool(t.str.contains(r"^([\[{]|true$|false$)").any()) for t in texts):
+    texts = pl.DataFrame({n: s for n, s in leaves.items() if s.dtype == pl.String})
+    said = _said(texts)
+    if said.odd:
         return None  # text, or an object or a truth value where others hold text
-    keys += sum(int(t.str.count_matches(":", literal=True).sum()) for t in texts)
+    if hidden:
+        left = hidden.total() - sum(_restore(leaves, name) for name in _behind(leaves, hidden))
+        if left - (_restore_texts(leaves, texts) if said.sentinel else 0):
+            return None
+    keys += said.colons
     missing = count(data, ord(":")) - keys
     if missing:
-        spelt_null = any(bool(t.str.contains("null", literal=True).any()) for t in texts)
-        if spelt_null or any(re.search(r":\s*null", n) for n in leaves):
+        if said.null or any(re.search(r":\s*null", n) for n in leaves):
             return None
         if sum(1 for _ in _NULL.finditer(data)) != missing:
             return None
@@ -149,15 +153,39 @@ def _unlisted(series: pl.Series, leaves: dict[str, pl.Series], lists: Lists) -> 
         lists.others[series.name] = None
 
 
-def _without_nan(data: bytes) -> tuple[bytes, int]:
-    """Rewrite bare NaN, Infinity and -Infinity into sentinels; return how many there were.
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What stands in the text of a chunk."""
+
+    colons: int
+    """As it was written, with tokens for sentinels."""
+    odd: bool
+    """What might be no text."""
+    null: bool
+    sentinel: bool
+
+
+def _said(texts: pl.DataFrame) -> _Said:
+    # by Python's own means: to have Polars plan a query takes longer than to search most chunks
+    text = "\n".join(value for s in texts.get_columns() for value in s.drop_nulls().to_list())
+    return _Said(
+        colons=text.count(":"),
+        odd=_ODD.search(text) is not None,
+        null="null" in text,
+        sentinel=_MARK in text,
+    )
+
+
+def _without_nan(data: bytes) -> tuple[bytes, Counter[bytes]]:
+    """Rewrite bare NaN, Infinity and -Infinity into sentinels; return how many each key had.
 
     What stands in text is rewritten as well where it looks just the same, and turned back with the
     rest.
     """
+    hidden: Counter[bytes] = Counter()
     found = np.concatenate([_values(data, b"NaN"), _values(data, b"Infinity")])
     if not len(found):
-        return data, 0
+        return data, hidden
     view = memoryview(data)
     parts: list[bytes | memoryview] = []
     done = 0
@@ -166,8 +194,16 @@ def _without_nan(data: bytes) -> tuple[bytes, int]:
         start = at - 1 if data[at - 1 : at] == b"-" else at
         parts += (view[done:start], _TOKENS[data[start:at] + token])
         done = at + len(token)
+        stop = data.rfind(b'"', 0, start)
+        hidden[data[data.rfind(b'"', 0, stop) + 1 : stop]] += 1
     parts.append(view[done:])
-    return b"".join(parts), len(found)
+    return b"".join(parts), hidden
+
+
+def _behind(leaves: Mapping[str, pl.Series], keys: Iterable[bytes]) -> list[str]:
+    """Return the columns of numbers that such keys may stand for."""
+    named = {key.decode("utf-8", "replace") for key in keys}
+    return [name for name in leaves if name in named or name.rpartition("/")[2] in named]
 
 
 def _values(data: bytes, token: bytes) -> np.ndarray:
@@ -207,24 +243,21 @@ def _search(data: bytes, token: bytes) -> np.ndarray:
     return every
 
 
+def _restore_texts(leaves: dict[str, pl.Series], texts: pl.DataFrame) -> int:
+    """Turn the sentinels in text back; return how many there were."""
+    held = pl.lit(0)
+    plain = pl.all()
+    for token, sentinel in _TOKENS.items():
+        held += pl.sum_horizontal(pl.all().str.count_matches(sentinel.decode(), literal=True).sum())
+        plain = plain.str.replace_all(sentinel.decode(), token.decode(), literal=True)
+    leaves.update({s.name: s for s in texts.select(plain).get_columns()})
+    return int(texts.select(held).item())
+
+
 def _restore(leaves: dict[str, pl.Series], name: str) -> int:
     """Turn the sentinels of a column back; return how many it held."""
     series = leaves[name]
-    if series.dtype == pl.String:
-        held = 0
-        text = series.drop_nulls()
-        if not text.str.contains("e+301", literal=True).any():
-            return 0
-        for token, sentinel in _TOKENS.items():
-            hits = int(series.str.count_matches(sentinel.decode(), literal=True).sum())
-            if hits:
-                series = series.str.replace_all(sentinel.decode(), token.decode(), literal=True)
-                held += hits
-        leaves[name] = series
-        return held
     if series.dtype != pl.Float64 or series.len() == series.null_count():
-        return 0
-    if not (_number(series.max()) > _BEYOND or _number(series.min()) < -_BEYOND):
         return 0
     values = series.to_numpy(writable=True)  # nulls become NaN here and are put back below
     held = 0
@@ -235,10 +268,6 @@ def _restore(leaves: dict[str, pl.Series], name: str) -> int:
     restored = pl.Series(series.name, values, nan_to_null=False)
     leaves[name] = restored.set(series.is_null(), None) if series.null_count() else restored
     return held
-
-
-def _number(value: object) -> float:
-    return value if isinstance(value, float) else 0.0
 
 
 def _too_deep(data: bytes) -> bool:

@@ -1,10 +1,11 @@
-"""Reading: a file of JSON objects becomes a table, chunk by chunk, the quick way where it is safe."""
+"""Reading: a file of JSON objects becomes a table, chunk by chunk, each in the quickest safe way."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from stabcli.assembly import LINE
 from stabcli.errors import LogError
 from stabcli.metrics import resolve
 from stabcli.ndjson.chunks import CHUNK, LONGEST_LINE, Chunk, chunks, count, pieces, positions
-from stabcli.ndjson.columns import Columns, Needed
+from stabcli.ndjson.columns import Block, Columns, Needed, merged
 from stabcli.ndjson.lines import CUT_SHORT, Lists, Rows
-from stabcli.ndjson.quick import Parsed, Quick
+from stabcli.ndjson.quick import Quick
 from stabcli.run import BadLines
 
 BAD_SHOWN = 5
@@ -25,7 +26,8 @@ BAD_SHOWN = 5
 LARGEST_ARRAY = 1 << 30
 """Bytes of a JSON array that is read: unlike lines it has to be in memory as a whole."""
 
-_FANOUT = 16  # pieces that a chunk which cannot be read quickly is cut into
+_FEW = 64  # torn lines up to which a chunk is read without them
+_FANOUT = 16  # pieces that a chunk is cut into which cannot be read quickly, nor without those
 _SMALLEST = 1 << 14  # bytes below which it is read line by line instead
 _LONGEST_NAME = 256  # bytes looked back over for the name of a null
 _NEWLINE = ord("\n")
@@ -88,7 +90,43 @@ class _Reading:
         """Take in some lines."""
         if not self.quick.schema:
             self._learn(chunk.data)
-        self._add(chunk.data, chunk.first, chunk.lines, cut=chunk.cut)
+        numbers = np.arange(chunk.first, chunk.first + chunk.lines)
+        for block in self._blocks(chunk.data, numbers, cut=chunk.cut):
+            self._add(block)
+
+    def _add(self, block: Block) -> None:
+        line = pl.Series(LINE, block.lines, dtype=pl.Int64)
+        self.columns.add({**block.columns, LINE: line}, len(block.lines))
+
+    def _blocks(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Iterator[Block]:
+        """Read lines, many at once where that is safe."""
+        parsed = self.quick.parse(data)
+        lines = _line_numbers(data, numbers, parsed.height) if parsed else None
+        if parsed and lines is not None:
+            self.nested |= parsed.nested
+            self.lists.add(parsed.lists)
+            if parsed.nulls:
+                self._find_nulls(data, numbers)
+            yield Block(parsed.columns, lines)
+        elif len(data) <= _SMALLEST:
+            yield self._one_by_one(data, numbers, cut=cut)
+        elif 0 < np.count_nonzero(torn := _torn(data)) <= _FEW:
+            whole = self._blocks(_lines(data, ~torn), numbers[~torn], cut=cut and not torn[-1])
+            broken = self._one_by_one(_lines(data, torn), numbers[torn], cut=cut and torn[-1])
+            yield merged([*whole, broken])
+        else:
+            yield from self._by_pieces(data, numbers, cut=cut)
+
+    def _by_pieces(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Iterator[Block]:
+        at = 0
+        for piece in pieces(data, max(_SMALLEST, len(data) // _FANOUT)):
+            if len(piece) == len(data):
+                yield self._one_by_one(data, numbers, cut=cut)
+                return
+            torn = not piece.endswith(b"\n")
+            inside = count(piece, _NEWLINE) + torn
+            yield from self._blocks(piece, numbers[at : at + inside], cut=cut and torn)
+            at += inside
 
     def _learn(self, data: bytes) -> None:
         """See from the first lines which columns there are, before whole chunks are parsed."""
@@ -96,41 +134,16 @@ class _Reading:
         if len(head) < len(data):
             self.quick.parse(head)
 
-    def _add(self, data: bytes, first: int, lines: int, *, cut: bool) -> None:
-        parsed = self.quick.parse(data)
-        numbers = _line_numbers(data, first, lines, parsed.height) if parsed else None
-        if parsed and numbers is not None:
-            self._add_parsed(parsed, numbers)
-            if parsed.nulls:
-                self._find_nulls(data, first)
-        elif len(data) > _SMALLEST:
-            line = first
-            for piece in pieces(data, max(_SMALLEST, len(data) // _FANOUT)):
-                if len(piece) == len(data):
-                    self._add_one_by_one(data, first, cut=cut)
-                    return
-                torn = not piece.endswith(b"\n")
-                inside = count(piece, _NEWLINE) + torn
-                self._add(piece, line, inside, cut=cut and torn)
-                line += inside
-        else:
-            self._add_one_by_one(data, first, cut=cut)
-
-    def _add_parsed(self, parsed: Parsed, numbers: np.ndarray) -> None:
-        line = pl.Series(LINE, numbers, dtype=pl.Int64)
-        self.columns.add({**parsed.columns, LINE: line}, parsed.height)
-        self.nested |= parsed.nested
-        self.lists.add(parsed.lists)
-
-    def _add_one_by_one(self, data: bytes, first: int, *, cut: bool) -> None:
+    def _one_by_one(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Block:
         rows = Rows()
-        rows.add_lines(data, first, cut=cut)
-        self.add_rows(rows)
+        rows.add_lines(data, numbers.tolist(), cut=cut)
+        return self._block(rows)
 
     def add_rows(self, rows: Rows) -> None:
         """Take in rows that were read one by one."""
-        line = pl.Series(LINE, rows.lines, dtype=pl.Int64)
-        self.columns.add({**rows.columns(), LINE: line}, len(rows.lines))
+        self._add(self._block(rows))
+
+    def _block(self, rows: Rows) -> Block:
         self.nested |= rows.nested
         self.lists.add(rows.lists)
         for number, row in zip(rows.lines, rows.values, strict=True):
@@ -141,8 +154,9 @@ class _Reading:
             self.add_bad(number, why)
             if why == CUT_SHORT:
                 self.notes.append(f"the last line, {number:,}, is cut short: left out")
+        return Block(rows.columns(), np.array(rows.lines, np.int64))
 
-    def _find_nulls(self, data: bytes, first: int) -> None:
+    def _find_nulls(self, data: bytes, numbers: np.ndarray) -> None:
         ends = positions(data, _NEWLINE)
         at = -1
         while (at := data.find(b"null", at + 1)) >= 0:
@@ -151,10 +165,11 @@ class _Reading:
                 continue
             start = data.rfind(b'"', max(0, stop - _LONGEST_NAME), stop)
             name = data[start + 1 : stop].decode("utf-8", "replace")
-            self._add_null(name, first + int(np.searchsorted(ends, at)))
+            self._add_null(name, int(numbers[np.searchsorted(ends, at)]))
 
-    def _add_null(self, name: str, line: int) -> None:
-        self.nulls.setdefault(name, [line, 0])[1] += 1
+    def _add_null(self, name: str, line: int, times: int = 1) -> None:
+        first = self.nulls.setdefault(name, [line, 0])
+        self.nulls[name] = [min(line, first[0]), first[1] + times]
 
     def add_bad(self, line: int, why: str) -> None:
         """Count a line that cannot be used."""
@@ -218,13 +233,38 @@ def _always(frame: pl.DataFrame, column: str, before: int) -> bool:
     )
 
 
-def _line_numbers(data: bytes, first: int, lines: int, rows: int) -> np.ndarray | None:
+def _line_numbers(data: bytes, numbers: np.ndarray, rows: int) -> np.ndarray | None:
     """Return the numbers of the lines that are not blank; None where they are not ``rows``."""
-    if lines == rows:
-        return np.arange(first, first + lines)
-    filled = np.array([bool(line.strip()) for line in data.split(b"\n")])
-    numbers = np.flatnonzero(filled) + first
+    if len(numbers) == rows:
+        return numbers
+    filled = [bool(line.strip()) for line in data.split(b"\n")][: len(numbers)]
+    numbers = numbers[np.flatnonzero(filled)]
     return numbers if len(numbers) == rows else None
+
+
+def _ends(data: bytes) -> np.ndarray:
+    """Return where lines end, behind their line ends."""
+    ends = positions(data, _NEWLINE) + 1
+    return ends if data.endswith(b"\n") else np.append(ends, len(data))
+
+
+def _torn(data: bytes) -> np.ndarray:
+    """Say of each line whether it does not begin or not end as an object does."""
+    array = np.frombuffer(data, np.uint8)
+    ends = _ends(data)
+    first = array[np.append(0, ends[:-1])]
+    last = np.where(array[ends - 1] == _NEWLINE, ends - 2, ends - 1)
+    last = np.where(array[last] == ord("\r"), last - 1, last)
+    torn: np.ndarray = (first != ord("{")) | (array[last] != ord("}"))
+    return torn
+
+
+def _lines(data: bytes, wanted: np.ndarray) -> bytes:
+    """Return some of the lines."""
+    ends = _ends(data)
+    change = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
+    bounds = np.append(0, ends)[change].tolist()
+    return b"".join(data[a:b] for a, b in zip(bounds[::2], bounds[1::2], strict=True))
 
 
 def read_array(path: Path) -> Table:

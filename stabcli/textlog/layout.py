@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from stabcli.assembly import WALL
+from stabcli.delimited import split
 from stabcli.textlog.numbers import NO_GROUP, is_missing, number, split_unit
 
 TOTAL = "@total"
@@ -95,21 +96,9 @@ class Layout:
         """
         if "\r" in self.separator or not lines:
             return None
-        try:
-            # Polars takes the number of columns from the first line: it gets one with enough
-            table = pl.read_csv(
-                (self.separator * self.width).encode() + b"\n" + data,
-                separator=self.separator,
-                has_header=False,
-                quote_char=None,
-                schema={f"{i}": pl.String for i in range(self.width + 1)},
-                truncate_ragged_lines=True,
-            )
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        table = split(data, lines, self.separator, self.width)
+        if table is None:
             return None
-        if table.height != lines + 1:
-            return None
-        table = table[1:]
         head, beyond = pl.col(str(self.head)), pl.col(str(self.width))
         values, fits = self._head()
         fits += [head.str.len_bytes() == len(self.text), beyond.is_null()]
