@@ -14,6 +14,9 @@ def main() -> NoReturn:
 
         print(f"stabcli {__version__}")
         sys.exit(0)
+    from stabcli.process import lighten
+
+    lighten(matrices=arguments[:1] == ["replay-batch"])
     from stabcli.cli import run
 
     sys.exit(run(arguments))

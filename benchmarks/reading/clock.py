@@ -53,6 +53,12 @@ class Taken:
     said: str
 
 
+COMMAND = """
+from stabcli.process import lighten
+lighten()
+"""
+"""How a command of stabcli begins, and so each program that stands for one."""
+
 _OF_A_CHILD = re.compile(r"^server (?P<cpu>[\d.]+) (?P<mb>[\d.]+)$", re.MULTILINE)
 """What a peer prints that has a server do the work: CPU seconds and peak of that."""
 
@@ -115,7 +121,7 @@ def compare(case, folder, rounds, python, *, judged=True):
     logs = case.make(folder)
     size = logs["log"].stat().st_size / 1e6
     print(f"{case.name}, {size:,.0f} MB", flush=True)
-    programs = [(None, sys.executable, case.code, logs["log"])]
+    programs = [(None, sys.executable, COMMAND + case.code, logs["log"])]
     for peer in case.peers:
         if peer.own or python:
             own = sys.executable if peer.own else python

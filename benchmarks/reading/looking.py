@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from reading.clock import Case, Peer
+from reading.clock import COMMAND, Case, Peer
 from reading.objects import dirty
 
 READ = """
@@ -24,6 +24,6 @@ print(len(found))
 def cases(scale):
     """Return the case: reading and all rules may take twice as long as reading alone."""
     number = int(1e6 * scale)
-    alone = Peer(name="reading alone", code=READ, most=2.0, own=True, same=False)
+    alone = Peer(name="reading alone", code=COMMAND + READ, most=2.0, own=True, same=False)
     name = f"all default rules over JSON lines, {number:,} x 12"
     return [Case(name=name, make=partial(dirty, number), code=LOOK, peers=[alone])]
