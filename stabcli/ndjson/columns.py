@@ -9,6 +9,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 
+from stabcli.assembly import LINE
 from stabcli.ndjson.spilling import Spill
 from stabcli.spellings import as_number
 
@@ -41,6 +42,8 @@ class Block:
     """Name -> a value for each of them."""
     lines: np.ndarray
     """Line of each."""
+    at: np.ndarray | None = None
+    """Where in the columns they stand, if other rows stand between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,11 @@ class Columns:
         if self._room < 0 and self._spill is not None:
             self._release(self._spill)
             self._room = _MORE
+
+    def add_block(self, block: Block) -> None:
+        """Append some rows with their lines."""
+        line = pl.Series(LINE, block.lines, dtype=pl.Int64)
+        self.add({**block.columns, LINE: line}, len(block.lines))
 
     def _release(self, spill: Spill) -> None:
         """Move what has come since the last time out of memory, and keep no nulls of the rest."""
@@ -157,16 +165,22 @@ class Columns:
 def merged(blocks: Sequence[Block]) -> Block:
     """Return the rows of all blocks in the order of their lines."""
     lines = np.concatenate([block.lines for block in blocks])
-    order = np.argsort(lines, kind="stable")
     pieces: dict[str, list[_Piece]] = {}
+    places: list[np.ndarray] = []
     start = 0
     for block in blocks:
-        height = len(block.lines)
+        height = max((len(series) for series in block.columns.values()), default=len(block.lines))
         for name, series in block.columns.items():
             pieces.setdefault(name, []).append(_Piece(start, height, series))
+        places.append(start + (np.arange(height) if block.at is None else block.at))
         start += height
-    joined = {name: _joined(parts, start).gather(order) for name, parts in pieces.items()}
-    return Block(joined, lines[order])
+    if len(blocks) == 1 and len(lines) == start:
+        return blocks[0]
+    order = np.argsort(lines, kind="stable")
+    taken = pl.Series(np.concatenate(places)[order], dtype=pl.UInt32)
+    joined = {name: _joined(parts, start).rechunk() for name, parts in pieces.items()}
+    ordered = pl.DataFrame(joined)[taken]  # all at once: a call for each column takes longer
+    return Block({s.name: s for s in ordered.get_columns()}, lines[order])
 
 
 def _on_end(series: pl.Series, spill: Spill | None) -> pl.Series:

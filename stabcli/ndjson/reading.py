@@ -92,11 +92,7 @@ class _Reading:
             self._learn(chunk.data)
         numbers = np.arange(chunk.first, chunk.first + chunk.lines)
         for block in self._blocks(chunk.data, numbers, cut=chunk.cut):
-            self._add(block)
-
-    def _add(self, block: Block) -> None:
-        line = pl.Series(LINE, block.lines, dtype=pl.Int64)
-        self.columns.add({**block.columns, LINE: line}, len(block.lines))
+            self.columns.add_block(block)
 
     def _blocks(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Iterator[Block]:
         """Read lines, many at once where that is safe."""
@@ -141,7 +137,7 @@ class _Reading:
 
     def add_rows(self, rows: Rows) -> None:
         """Take in rows that were read one by one."""
-        self._add(self._block(rows))
+        self.columns.add_block(self._block(rows))
 
     def _block(self, rows: Rows) -> Block:
         self.nested |= rows.nested

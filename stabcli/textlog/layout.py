@@ -68,7 +68,7 @@ class Found:
     at: np.ndarray
     """Which lines, counted from 0."""
     columns: dict[str, pl.Series]
-    """What was in them."""
+    """A value for each line of the chunk, of which only those of these lines mean anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,11 @@ class Layout:
             text = pl.col(str(i))
             fits.append(text == blank if blank else text.is_null() | (text == ""))
         made = table.select(*values.values(), pl.all_horizontal(fits).alias("@fits"))
-        good = made["@fits"].fill_null(value=False)
-        for column in values:
-            if made[column].null_count():
-                good &= made[column].is_not_null()
+        read = [pl.col("@fits").fill_null(value=False)]
+        read += [pl.col(column).is_not_null() for column in values if made[column].null_count()]
+        good = made.select(pl.all_horizontal(read)).to_series()
         at = np.flatnonzero(good.to_numpy())
-        kept = made.select(name for name in values if not name.startswith("@_"))
-        kept = kept.filter(good) if len(at) < lines else kept
-        return Found(at, {series.name: series for series in kept.get_columns()})
+        return Found(at, {name: made[name] for name in values if not name.startswith("@_")})
 
     def _head(self) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
         """Read the spans of the head, all as wide as in the line that the layout is learnt from."""

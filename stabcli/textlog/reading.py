@@ -131,7 +131,7 @@ class _Reading:
             self._one_by_one(data, begins[:known], ends[:known], chunk.first)
             self._learn()
             rest = int(begins[known]) if known < len(begins) else len(data)
-            self.rows.close_chunk(None, chunk.first, 0)
+            self.rows.close_chunk(None, chunk.first)
             data, begins, ends = data[rest:], begins[known:] - rest, ends[known:] - rest
             first = chunk.first + known
             chunk = Chunk(data=data, first=first, lines=len(ends), cut=chunk.cut)
@@ -148,17 +148,18 @@ class _Reading:
         if found is not None:
             others[found.at] = False
             self.sisters.count(self.columns, len(found.at))
-            if self.rank is not None:
-                rank = pl.Series([float(self.rank)], dtype=pl.Float64)
-                found.columns[RANK] = rank.new_from_index(0, len(found.at))
+            always = {KIND: self.kind, RANK: self.rank}
+            for column, value in always.items():
+                if value is not None:
+                    one = pl.Series([float(value)])
+                    found.columns[column] = one.new_from_index(0, len(ends) - chunk.cut)
         slow = np.flatnonzero(others)
         self._one_by_one(data, begins[slow], ends[slow], chunk.first, slow, cut=chunk.cut)
         read_slowly = sum(row[KIND] == self.kind for row in self.rows.waiting)
         caught = 0 if found is None else len(found.at)
-        kind = self.kind
         if self.layout is not None and caught < _WORTH * (caught + read_slowly):
             self._learn()
-        self.rows.close_chunk(found, chunk.first, kind)
+        self.rows.close_chunk(found, chunk.first)
 
     def _learn(self) -> None:
         """Learn what lines look like from the last that was read one by one."""

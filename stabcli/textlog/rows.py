@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from stabcli.assembly import LINE, WALL
-from stabcli.ndjson.columns import Columns
+from stabcli.ndjson.columns import Block, Columns, merged
 from stabcli.textlog.layout import TOTAL, Found
 
 RANK = "@rank"
@@ -36,28 +36,20 @@ class Rows:
         self.waiting.append(row)
         self.seen.update(row)
 
-    def close_chunk(self, found: Found | None, first: int, kind: int) -> None:
+    def close_chunk(self, found: Found | None, first: int) -> None:
         """Append the rows of a chunk, those read at once and those read one by one, in order."""
-        parts: list[pl.DataFrame] = []
+        blocks: list[Block] = []
         if found is not None and len(found.at):
-            made = [series.alias(name) for name, series in found.columns.items()]
-            made.append(pl.Series(LINE, found.at + first, dtype=pl.Int64))
-            made.append(pl.Series(KIND, np.full(len(found.at), float(kind))))
-            parts.append(pl.DataFrame(made))
+            blocks.append(Block(found.columns, found.at + first, found.at))
             self.seen.update(found.columns)
         if self.waiting:
+            lines = np.array([int(row.pop(LINE)) for row in self.waiting])
             names = dict.fromkeys(name for row in self.waiting for name in row)
-            types = {name: pl.Int64() if name == LINE else pl.Float64() for name in names}
-            columns = {name: [row.get(name) for row in self.waiting] for name in names}
-            columns[LINE] = [int(row[LINE]) for row in self.waiting]
-            parts.append(pl.DataFrame(columns, schema=types))
+            columns = {n: pl.Series(n, [r.get(n) for r in self.waiting], pl.Float64) for n in names}
+            blocks.append(Block(columns, lines))
             self.waiting.clear()
-        if not parts:
-            return
-        table = parts[0]
-        if len(parts) == 2:  # here, where it is small, rather than once for all of the log
-            table = pl.concat(parts, how="diagonal").sort(LINE, maintain_order=True)
-        self.columns.add({s.name: s for s in table.get_columns()}, table.height)
+        if blocks:
+            self.columns.add_block(merged(blocks))
 
     def frame(self) -> pl.DataFrame:
         """Return all rows in the order of their lines."""
