@@ -73,21 +73,24 @@ def regular(path: Path, start: int, skip: int, kinds: Kinds, separator: str) -> 
         kinds: Its columns.
         separator: What parts the fields.
     """
-    rows, separators, quotes = _counts(path, start, f'\n{separator}"')
-    if quotes or separators != rows * (len(kinds) - 1):
+    counts = _counts(path, start, f"\n{separator}")
+    if counts is None or counts[1] != counts[0] * (len(kinds) - 1):
         return None
     frame = read(path, skip, kinds, separator)
-    return frame if frame is not None and frame.height == rows else None
+    return frame if frame is not None and frame.height == counts[0] else None
 
 
-def _counts(path: Path, start: int, characters: str) -> list[int]:
-    """Count characters from a byte of a file on, without keeping any of it in memory."""
+def _counts(path: Path, start: int, characters: str) -> list[int] | None:
+    """Count characters from a byte of a file on, without keeping any of it; None if it quotes."""
     counts = [0] * len(characters)
-    block, same = np.empty(_BLOCK, np.uint8), np.empty(_BLOCK, bool)
+    block, same = bytearray(_BLOCK), np.empty(_BLOCK, bool)
+    array = np.frombuffer(block, np.uint8)
     with path.open("rb", buffering=0) as file:
         file.seek(start)
-        while length := file.readinto(block.data):
+        while length := file.readinto(block):
+            if block.find(b'"', 0, length) >= 0:
+                return None
             for i, character in enumerate(characters):
-                found = np.equal(block[:length], ord(character), out=same[:length])
+                found = np.equal(array[:length], ord(character), out=same[:length])
                 counts[i] += int(np.count_nonzero(found))
     return counts

@@ -24,6 +24,7 @@ _RATIO = 1 << 12
 _WIDEST = 1 << 20
 """Bytes of one value of fixed length."""
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+_BEYOND = "a field longer than what holds it"
 
 Fields = dict[int, Any]
 
@@ -191,12 +192,16 @@ class _Reader:
         return None, at
 
     def _byte(self, at: int) -> tuple[int, int]:
-        self._within(at + 1)
+        if at >= self._stop:
+            raise DamagedError(_BEYOND)
         return self._view[at], at + 1
 
     def _varint(self, at: int) -> tuple[int, int]:
-        value = 0
-        for shift in range(0, 70, 7):
+        value, at = self._byte(at)
+        if value < 128:  # as most are
+            return value, at
+        value &= 127
+        for shift in range(7, 70, 7):
             byte, at = self._byte(at)
             value |= (byte & 127) << shift
             if byte < 128:
@@ -209,5 +214,5 @@ class _Reader:
 
     def _within(self, at: int) -> int:
         if at > self._stop:
-            raise DamagedError("a field longer than what holds it")
+            raise DamagedError(_BEYOND)
         return at
