@@ -29,6 +29,7 @@ _NAN, _INF, _MINUS_INF = (
 )
 """Numbers no trainer logs. A chunk that holds one of its own is found out by counting."""
 _TOKENS = {b"NaN": _NAN, b"Infinity": _INF, b"-Infinity": _MINUS_INF}
+_BEYOND = 1e301
 _MARK = "e+301"
 """What all of them end in."""
 _MEANT = {float(s): float(t) for t, s in _TOKENS.items()}
@@ -260,11 +261,11 @@ def _restore(leaves: dict[str, pl.Series], name: str) -> int:
     if series.dtype != pl.Float64 or series.len() == series.null_count():
         return 0
     values = series.to_numpy(writable=True)  # nulls become NaN here and are put back below
+    beyond = np.flatnonzero(np.abs(values) > _BEYOND)
     held = 0
-    for sentinel_value, meant in _MEANT.items():
-        hit = values == sentinel_value
-        held += int(np.count_nonzero(hit))
-        values[hit] = meant
+    for at, value in zip(beyond.tolist(), values[beyond].tolist(), strict=True):
+        held += value in _MEANT
+        values[at] = _MEANT.get(value, value)
     restored = pl.Series(series.name, values, nan_to_null=False)
     leaves[name] = restored.set(series.is_null(), None) if series.null_count() else restored
     return held

@@ -106,12 +106,25 @@ class _Reading:
             yield Block(parsed.columns, lines)
         elif len(data) <= _SMALLEST:
             yield self._one_by_one(data, numbers, cut=cut)
-        elif 0 < np.count_nonzero(torn := _torn(data)) <= _FEW:
-            whole = self._blocks(_lines(data, ~torn), numbers[~torn], cut=cut and not torn[-1])
-            broken = self._one_by_one(_lines(data, torn), numbers[torn], cut=cut and torn[-1])
-            yield merged([*whole, broken])
+        elif block := self._without_torn(data, numbers, cut=cut):
+            yield block
         else:
             yield from self._by_pieces(data, numbers, cut=cut)
+
+    def _without_torn(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Block | None:
+        """Read a few lines that are no whole objects by themselves; None where they are not few."""
+        ends = positions(data, _NEWLINE) + 1
+        if cut:
+            ends = np.append(ends, len(data))
+        torn = _torn(data, ends)
+        if not 0 < np.count_nonzero(torn) <= _FEW:
+            return None
+        whole, broken = _lines(data, ends, ~torn), _lines(data, ends, torn)
+        blocks = [
+            *self._blocks(whole, numbers[~torn], cut=cut and not torn[-1]),
+            self._one_by_one(broken, numbers[torn], cut=cut and bool(torn[-1])),
+        ]
+        return merged([block for block in blocks if len(block.lines)] or blocks[:1])
 
     def _by_pieces(self, data: bytes, numbers: np.ndarray, *, cut: bool) -> Iterator[Block]:
         at = 0
@@ -238,16 +251,9 @@ def _line_numbers(data: bytes, numbers: np.ndarray, rows: int) -> np.ndarray | N
     return numbers if len(numbers) == rows else None
 
 
-def _ends(data: bytes) -> np.ndarray:
-    """Return where lines end, behind their line ends."""
-    ends = positions(data, _NEWLINE) + 1
-    return ends if data.endswith(b"\n") else np.append(ends, len(data))
-
-
-def _torn(data: bytes) -> np.ndarray:
+def _torn(data: bytes, ends: np.ndarray) -> np.ndarray:
     """Say of each line whether it does not begin or not end as an object does."""
     array = np.frombuffer(data, np.uint8)
-    ends = _ends(data)
     first = array[np.append(0, ends[:-1])]
     last = np.where(array[ends - 1] == _NEWLINE, ends - 2, ends - 1)
     last = np.where(array[last] == ord("\r"), last - 1, last)
@@ -255,9 +261,8 @@ def _torn(data: bytes) -> np.ndarray:
     return torn
 
 
-def _lines(data: bytes, wanted: np.ndarray) -> bytes:
+def _lines(data: bytes, ends: np.ndarray, wanted: np.ndarray) -> bytes:
     """Return some of the lines."""
-    ends = _ends(data)
     change = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
     bounds = np.append(0, ends)[change].tolist()
     return b"".join(data[a:b] for a, b in zip(bounds[::2], bounds[1::2], strict=True))
