@@ -10,6 +10,7 @@ from stabcli.levels import noise
 from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, signals, stretches
+from stabcli.twofold import evened
 
 LEAST = 8
 """Rows without which nothing can be compared at all."""
@@ -42,6 +43,7 @@ def early_spike(
     ## When it errs
     It is blind below ``warning`` times the level: the report says so. Fine-tunes on single samples
     have losses that differ by more than that; then the noise of the run keeps it silent.
+    Losses at two levels all through the run are brought to one first, as in ``loss-spike``.
 
     ## Settings
     warning: Multiple of the highest loss around for a warning.
@@ -57,7 +59,7 @@ def early_spike(
       after looking at the starts of 99 public runs.
     """
     signal = signals(run, "loss")[0].finite()
-    x = signal.values
+    x = evened(signal).values
     if len(x) < LEAST:
         raise CannotLook(f"fewer than {LEAST} finite losses")
     start = x[: MINIMUM + LONGEST + AFTER]
@@ -89,8 +91,8 @@ def early_spike(
             rows=(int(signal.rows[at]), int(signal.rows[last])),
             peak=int(signal.rows[peak]),
             severity=severity,
-            value=float(x[peak]),
-            expected=float(x[at - 1]),
+            value=float(signal.values[peak]),
+            expected=float(x[at - 1] * signal.values[peak] / x[peak]),
             score=float((u[peak] - before) / least),
             tags=("early",),
         )

@@ -11,6 +11,7 @@ from stabcli.rarity import Rarity
 from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
+from stabcli.twofold import as_the_loss
 
 FLOOR = 0.05
 """Least spread of a gradient norm in log units: five percent."""
@@ -61,7 +62,8 @@ def grad_norm_spike(
 
     ## When it errs
     At a logging interval of k most trainers log the norm of the last step only: k - 1 of k
-    spikes leave no trace. A norm logged after clipping cannot spike at all.
+    spikes leave no trace. A norm logged after clipping cannot spike at all. Where
+    losses stand at two levels all through the run, norms of the upper one are scaled down too.
 
     ## Settings
     notice: Robust standard deviations for a notice.
@@ -87,8 +89,9 @@ def grad_norm_spike(
     - Median and MAD in log space: as for ``loss-spike``.
     """
     looked = False
-    for raw in signals(run, "grad_norm"):
-        signal = raw.finite()
+    for logged in signals(run, "grad_norm"):
+        raw = logged.finite()
+        signal = as_the_loss(run, raw)
         if len(signal) + len(signal.inherited) <= MINIMUM:
             continue
         looked = True
@@ -135,8 +138,8 @@ def grad_norm_spike(
                 rows=(int(signal.rows[first]), int(signal.rows[last])),
                 peak=int(signal.rows[peak]),
                 severity=severity,
-                value=float(signal.values[peak]),
-                expected=float(level[first]),
+                value=float(raw.values[peak]),
+                expected=float(level[first] * raw.values[peak] / signal.values[peak]),
                 score=float(scores.z[peak] * np.log(max(over[peak], 1.0))) / evidence,
                 tags=tags,
             )

@@ -14,6 +14,7 @@ from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, signals, spread, stretches
 from stabcli.shifts import Shift, after_a_dip, slides
+from stabcli.twofold import evened
 
 SETTLES = 20
 """Rows about a logged change of batch size, GPUs or learning rate in which a new level begins."""
@@ -70,7 +71,8 @@ def loss_divergence(
     ## When it errs
     A change to harder data raises the loss on purpose; a change of batch size or number of GPUs
     that is logged excuses a rise of less than half. The noise of very short fine-tunes can hide or
-    fake a trend, and what an epoch's end takes back at once leaves none.
+    fake a trend, and what an epoch's end takes back at once leaves none. Losses at two levels all
+    through the run are brought to one first, as in ``loss-spike``.
 
     ## Settings
     rise: Relative rise above the lowest level, where that is sure.
@@ -93,7 +95,7 @@ def loss_divergence(
     looked = False
     floor = negligible(run)
     for raw in signals(run, "loss"):
-        signal = raw.finite()
+        signal = evened(raw.finite())
         if len(signal) < LEAST_ROWS:
             continue
         looked = True

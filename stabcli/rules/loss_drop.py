@@ -15,6 +15,7 @@ from stabcli.rules import CannotLook, Finding, Severity, finding, rule
 from stabcli.run import Run
 from stabcli.series import signals
 from stabcli.shifts import Shift, rises
+from stabcli.twofold import evened
 
 ABRUPT_ROWS = 8
 """Rows within which a drop must show most of its size."""
@@ -49,7 +50,8 @@ def loss_drop(
 
     ## When it errs
     An easier data mix, shorter sequences or a planned fall of the learning rate lower the loss on
-    purpose; so does a model that finds a trick (grokking, induction heads).
+    purpose; so does a model that finds a trick (grokking, induction heads). Losses
+    at two levels all through the run are brought to one first, as in ``loss-spike``.
 
     ## Settings
     drop: Least relative fall of the level.
@@ -67,7 +69,7 @@ def loss_drop(
     """
     looked = False
     for raw in signals(run, "loss"):
-        signal = raw.finite()
+        signal = evened(raw.finite())
         signal = signal.at(signal.values > 0)
         if len(signal) < 0.9 * len(raw):
             continue

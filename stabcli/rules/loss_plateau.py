@@ -11,6 +11,7 @@ from stabcli.beginnings import warmup_rows
 from stabcli.rules import STATISTIC, CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import planned_changes, signals, stretches
+from stabcli.twofold import evened
 
 PARTS = 20
 """Parts of the run whose levels are compared: 5 % each."""
@@ -64,7 +65,7 @@ def loss_plateau(
     start = int(steps.min())  # type: ignore[arg-type]
     end = max(int(total or 0), int(steps.max()))  # type: ignore[arg-type]
     for raw in signals(run, "loss"):
-        signal = raw.finite()
+        signal = evened(raw.finite())
         warm = warmup_rows(run, signal)
         stop = int(np.searchsorted(signal.steps, start + half * (end - start), side="right"))
         edges = [warm, *[c for c in planned_changes(run, signal) if warm < c < stop], stop]

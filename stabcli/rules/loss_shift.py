@@ -11,6 +11,7 @@ from stabcli.rules import CannotLook, Finding, finding, rule
 from stabcli.run import Run
 from stabcli.series import Signal, signals
 from stabcli.shifts import Shift, after_a_dip, rises
+from stabcli.twofold import evened
 
 POSITIVE = 0.9
 """Share of losses above 0 without which their logarithm says nothing."""
@@ -41,7 +42,8 @@ def loss_shift(
 
     ## When it errs
     Harder data, or longer sequences, raise the loss on purpose. With batches that differ by a
-    tenth from one another a step of 15 % takes more than 64 rows to be sure of.
+    tenth from one another a step of 15 % takes more than 64 rows to be sure of. Losses at two levels all through the run
+    are brought to one first, as in ``loss-spike``.
 
     ## Settings
     rise: Least relative rise of the level.
@@ -61,7 +63,7 @@ def loss_shift(
     looked = False
     floor = negligible(run)
     for raw in signals(run, "loss"):
-        signal = _positive(raw.finite())
+        signal = evened(_positive(raw.finite()))
         for start, stop in settled(run, signal):
             if stop - start < 2 * rows:
                 continue

@@ -13,6 +13,7 @@ from stabcli.rules import SEVERITIES, CannotLook, Finding, Severity, finding, ru
 from stabcli.run import Run
 from stabcli.series import MINIMUM, planned_changes, robust, signals, stretches, warmup_end
 from stabcli.shifts import after_a_dip
+from stabcli.twofold import evened
 
 FLOOR = 0.005
 """Least spread of a loss in log units: half a percent."""
@@ -84,7 +85,8 @@ def loss_spike(
     not bring is a warning, whatever the 64 rows before it say. So is one 1.25 times the level that
     stands 30 standard deviations out of a run of very even batches, whatever other rows do. A
     leap that ends below 5 % of the loss that the log began with is a notice, and so is one that
-    only brings back the level from before a short dip.
+    only brings back the level from before a short dip. Where losses stand at two levels from
+    beginning to end, as two kinds of batches leave them, the upper is scaled down to the lower.
 
     ## Why it matters
     A spike that heals costs the steps it took to heal; one that does not costs the run. It is
@@ -98,7 +100,8 @@ def loss_spike(
     At a logging interval of k the loss is a mean of k steps, so that a spike of one step is
     divided by k. Where batches are so uneven that single rows reach twice the level by chance,
     one that does so for a reason is a notice only; look for spikes that come back in every epoch
-    at the same sample. A planned change of data shows as a shift, not as a spike.
+    at the same sample. With two kinds of batches a row of the lower kind that leaps just to the
+    level of the upper one looks like one of those. A planned change of data shows as a shift, not as a spike.
 
     ## Settings
     notice: Robust standard deviations for a notice.
@@ -126,8 +129,9 @@ def loss_spike(
     """
     looked = False
     floor = negligible(run)
-    for raw in signals(run, "loss"):
-        signal = raw.finite()
+    for logged in signals(run, "loss"):
+        raw = logged.finite()
+        signal = evened(raw)
         if len(signal) + len(signal.inherited) <= MINIMUM:
             continue
         looked = True
@@ -203,8 +207,8 @@ def loss_spike(
                 rows=(int(signal.rows[first]), int(signal.rows[last])),
                 peak=int(signal.rows[peak]),
                 severity=severity,
-                value=float(signal.values[peak]),
-                expected=float(level[first]),
+                value=float(raw.values[peak]),
+                expected=float(level[first] * raw.values[peak] / signal.values[peak]),
                 score=top / notice,
                 tags=tags,
             )
