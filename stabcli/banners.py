@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from stabcli.facts import FACTS, find_facts
 from stabcli.run import Fact
 
 SEARCHED = 1 << 20
-"""Bytes at the begin of a log that are searched."""
+"""Bytes of a log before a first step that are searched."""
 
 _AMBIGUOUS = frozenset(
     {"total_batch_size", "gpu", "parameters", "params", "stage", "outcome", "optimizer"}
@@ -43,22 +44,25 @@ _LINES_OF_CODE = 3
 _SHORTEST = 3
 
 
-def settings_said(path: Path, before: int | None) -> dict[str, Fact]:
-    """Return the facts that a text log states before its first step.
+def settings_said(path: Path, before: int, after: int = 0) -> dict[str, Fact]:
+    """Return the facts that a text log states before the first step of a run.
 
     Args:
         path: The log.
-        before: Line of its first step, which and after which nothing is a setting.
+        before: Line of that step, which and after which nothing is a setting.
+        after: Line of the last step of the run before it in the same log.
 
     Raises:
         OSError: It cannot be read.
     """
     with path.open("rb") as file:
+        for _ in islice(file, after):
+            pass
         text = file.read(SEARCHED).decode("utf-8", "replace")
-    lines = text.split("\n")[: None if before is None else before - 1]
+    lines = text.split("\n")[: before - after - 1]
     code = len(_CODE.findall("\n".join(lines))) >= _LINES_OF_CODE
     found: dict[str, Fact] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=after + 1):
         for key, value in _said(line.rstrip("\r"), code=code):
             name = key.replace("-", "_")
             for fact, one in find_facts({name: value}, f"line {number}").items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import polars as pl
@@ -19,22 +20,44 @@ def bannered(runs: Sequence[Run]) -> list[Run]:
 
     What a reader found goes before, for it knows the words of its framework.
     """
-    return [_shown(_stated(run)) for run in runs]
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for run in runs:
+        for path in run.files if prints(run) else ():
+            if (own := _lines(run, path)) is not None:
+                lines.setdefault(path, []).append(own)
+    search = cache(_settings)  # what stands before the first of many runs is looked at once
+    return [_shown(_stated(run, lines, search)) for run in runs]
 
 
-def _stated(run: Run) -> Run:
+def _settings(path: Path, before: int, after: int = 0) -> Mapping[str, Fact]:
+    from stabcli.banners import settings_said  # which most logs need not
+
+    return settings_said(path, before, after)
+
+
+def _stated(
+    run: Run,
+    lines: Mapping[str, Sequence[tuple[int, int]]],
+    search: Callable[..., Mapping[str, Fact]],
+) -> Run:
+    """Add what the text logs of a run say between the run before it in the same log and its own.
+
+    What a log says before its first run holds for all in it that do not say otherwise.
+    """
     if not prints(run):
         return run
-    from stabcli.banners import settings_said
-
     facts = dict(run.facts)
     for path in run.files:
-        first = _first_line(run, path)
-        if first is None:
+        own = _lines(run, path)
+        if own is None:
             continue
+        start = min(first for first, _ in lines[path])
+        after = max((last for _, last in lines[path] if last < own[0]), default=0)
         try:
             plain = text_of(path)
-            said = settings_said(plain, first) if plain is not None else {}
+            said = dict(search(plain, start)) if plain is not None else {}
+            if plain is not None and after:
+                said |= search(plain, own[0], after)
         except (OSError, LogError):
             continue
         for name, fact in said.items():
@@ -43,14 +66,16 @@ def _stated(run: Run) -> Run:
     return replace(run, facts=facts)
 
 
-def _first_line(run: Run, path: str) -> int | None:
-    """Return the line of the first row that stands in a file; None where none does."""
+def _lines(run: Run, path: str) -> tuple[int, int] | None:
+    """Return the lines of the first and the last row that stand in a file; None where none does."""
     rows = run.frame
     if "file" in rows.columns:
         here = [n for n in rows["file"].unique().to_list() if n and path.endswith(n)]
         rows = rows.filter(pl.col("file").is_in(here))
-    first = rows["line"].min() if rows.height and "line" in rows.columns else None
-    return int(first) if isinstance(first, int) else None
+    if not rows.height or "line" not in rows.columns:
+        return None
+    first, last = rows["line"].min(), rows["line"].max()
+    return (first, last) if isinstance(first, int) and isinstance(last, int) else None
 
 
 def _shown(run: Run) -> Run:

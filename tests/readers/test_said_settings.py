@@ -2,6 +2,7 @@
 
 import pytest
 
+from stabcli.readers import read_runs
 from tests.textlogs import read
 
 STEPS = "".join(f"step {i}, loss: {3 - i / 1000:.4f}, grad_norm: 0.5\n" for i in range(60))
@@ -165,6 +166,24 @@ def test_what_stands_after_the_first_step_is_no_setting(tmp_path):
     run = read(tmp_path / "train.log", STEPS + "seed: 7\n")
 
     assert "seed" not in run.facts
+
+
+def test_trainings_in_one_log_have_their_own_settings(tmp_path):
+    """What stands before the first holds for all that do not say otherwise."""
+    one = "Initializing a new model from scratch\n" + "".join(
+        f"iter {i}: loss {4 - i / 100:.4f}, time 90.00ms, mfu 30.00%\n" for i in range(40)
+    )
+    path = tmp_path / "sweep.log"
+    path.write_text(f"seed = 1\nmax_norm: 1.0\n{one}seed = 2\n{one}{one}")
+    runs, _ = read_runs([str(path)])
+
+    assert [run.facts["seed"].value for run in runs] == [1, 2, 1]
+    assert [run.facts["seed"].source.split(",")[0] for run in runs] == [
+        "line 1",
+        "line 44",
+        "line 1",
+    ]
+    assert [run.facts["grad_clip"].value for run in runs] == [1.0, 1.0, 1.0]
 
 
 def test_checkpoints_that_transformers_says_it_saved(tmp_path):
