@@ -8,7 +8,7 @@ is left to the slow way, which is the arbiter.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,7 +112,7 @@ class Layout:
         read += [pl.col(column).is_not_null() for column in values if made[column].null_count()]
         good = made.select(pl.all_horizontal(read)).to_series()
         at = np.flatnonzero(good.to_numpy())
-        return Found(at, {name: made[name] for name in values if not name.startswith("@_")})
+        return Found(at, gathered(made, [n for n in values if not n.startswith("@_")]))
 
     def _head(self) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
         """Read the spans of the head, all as wide as in the line that the layout is learnt from."""
@@ -139,7 +139,7 @@ class Layout:
             part = text.str.slice(span.start, span.stop - span.start)
             name = span.column or f"@_{i}"
             if span.column == WALL:
-                values[name] = _times(part, self.text[span.start : span.stop]).alias(name)
+                values[name] = times(part, self.text[span.start : span.stop]).alias(name)
             elif span.column == "step":
                 digits = part.str.strip_chars_start(" ").cast(pl.UInt64, strict=False)
                 values[name] = digits.cast(pl.Float64).alias(name)
@@ -152,14 +152,24 @@ class Layout:
         return values, fits
 
 
-def _times(text: pl.Expr, sample: str) -> pl.Expr:
+def times(text: pl.Expr, sample: str) -> pl.Expr:
+    """Return microseconds since 1970 of times that are spelt like a sample, without a zone."""
     fraction = sample[19:20] in {",", "."}
     form = f"%Y{sample[4]}%m{sample[7]}%d{sample[10]}" + "%H:%M:%S" + ("%.f" if fraction else "")
     if sample[19:20] == ",":
         text = text.str.replace(",", ".", literal=True)
     # nearly every time is another: a cache of them would cost five times as much as it saves
     times = text.str.to_datetime(form, time_unit="us", strict=False, cache=False)
-    return times.dt.epoch("us") / 1e6
+    return times.dt.epoch("us")
+
+
+def gathered(made: pl.DataFrame, names: Iterable[str]) -> dict[str, pl.Series]:
+    """Return columns by name, times in seconds."""
+    columns = {name: made[name] for name in names}
+    if WALL in columns:
+        # divided by NumPy: Polars multiplies with the inverse, which may be off by one bit
+        columns[WALL] = pl.Series(columns[WALL].to_numpy() / 1e6)
+    return columns
 
 
 def _field_of(

@@ -19,6 +19,8 @@ from stabcli.textlog.layout import Found, Layout, Learnt, learn
 from stabcli.textlog.lines import Parser
 from stabcli.textlog.rows import BAR, KIND, OF, RANK, Rows
 from stabcli.textlog.sisters import Sisters
+from stabcli.textlog.words import Words
+from stabcli.textlog.words import learn as learn_words
 
 BAD_SHOWN = 5
 """Bad lines kept with number and reason; the rest are only counted."""
@@ -95,10 +97,14 @@ class _Reading:
     bad: int = 0
     first_bad: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    layout: Layout | None = None
+    layouts: tuple[Layout | Words, ...] = ()
+    """Ways to read the lines of one kind at once, the quickest first."""
     kind: int = 0
+    share: float = 0.0
+    """Of the lines that it was learnt from, those of this kind."""
     rank: int | None = None
-    learnt: tuple[int, Learnt, int | None, tuple[str, ...]] | None = None
+    learnt: tuple[int, Learnt | str, int | None, tuple[str, ...]] | None = None
+    """Of the last line that held one whole row: kind, what stood where, process, columns."""
     columns: tuple[str, ...] = ()
     """Of the lines that the layout reads."""
     tries: int = 0
@@ -126,10 +132,15 @@ class _Reading:
             ends = np.append(ends, len(data))
         begins = np.concatenate(([0], ends[:-1] + 1))
         self.lines = chunk.first + len(ends) - 1
-        if self.layout is None and self.tries < _TRIES and len(data) > 4 * _PROBE:
+        self._add(data, begins, ends, chunk)
+
+    def _add(self, data: bytes, begins: np.ndarray, ends: np.ndarray, chunk: Chunk) -> None:
+        learns = self.tries < _TRIES and len(data) > 4 * _PROBE
+        if learns and not self.layouts:
             known = int(np.searchsorted(ends, _PROBE)) + 1
             self._one_by_one(data, begins[:known], ends[:known], chunk.first)
             self._learn()
+            self.share = self._waiting() / known
             rest = int(begins[known]) if known < len(begins) else len(data)
             self.rows.close_chunk(None, chunk.first)
             data, begins, ends = data[rest:], begins[known:] - rest, ends[known:] - rest
@@ -137,40 +148,73 @@ class _Reading:
             chunk = Chunk(data=data, first=first, lines=len(ends), cut=chunk.cut)
             if not data:
                 return
-        self._add(data, begins, ends, chunk)
-
-    def _add(self, data: bytes, begins: np.ndarray, ends: np.ndarray, chunk: Chunk) -> None:
-        found: Found | None = None
-        if self.layout is not None:
-            whole = data if not chunk.cut else data[: int(begins[-1])]
-            found = self.layout.read(whole, len(ends) - chunk.cut)
+        whole = data if not chunk.cut else data[: int(begins[-1])]
+        found = self._at_once(whole, len(ends) - chunk.cut)
+        caught = 0 if found is None else len(found.at)
+        if self.layouts and learns and caught < _WORTH * self.share * len(ends):
+            self.layouts = ()
+            self._add(data, begins, ends, chunk)  # and learn anew from the next lines
+            return
         others = np.ones(len(ends), bool)
         if found is not None:
             others[found.at] = False
-            self.sisters.count(self.columns, len(found.at))
-            always = {KIND: self.kind, RANK: self.rank}
-            for column, value in always.items():
-                if value is not None:
-                    one = pl.Series([float(value)])
-                    found.columns[column] = one.new_from_index(0, len(ends) - chunk.cut)
+            self.sisters.count(self.columns, caught)
         slow = np.flatnonzero(others)
         self._one_by_one(data, begins[slow], ends[slow], chunk.first, slow, cut=chunk.cut)
-        read_slowly = sum(row[KIND] == self.kind for row in self.rows.waiting)
-        caught = 0 if found is None else len(found.at)
-        if self.layout is not None and caught < _WORTH * (caught + read_slowly):
+        if self.layouts and caught < _WORTH * (caught + self._waiting()):
             self._learn()
         self.rows.close_chunk(found, chunk.first)
 
+    def _waiting(self) -> int:
+        """Count the rows of the kind that is read at once among those just read one by one."""
+        return sum(row[KIND] == self.kind for row in self.rows.waiting)
+
+    def _at_once(self, data: bytes, lines: int) -> Found | None:
+        """Read lines in the first way that catches enough of them, or in the best."""
+        best: Found | None = None
+        for layout in self.layouts:
+            found = layout.read(data, lines)
+            if found is not None and (best is None or len(found.at) > len(best.at)):
+                best = found
+                always = {KIND: self.kind, RANK: self.rank if isinstance(layout, Layout) else None}
+                for column, value in always.items():
+                    if value is not None:
+                        one = pl.Series([float(value)])
+                        best.columns[column] = one.new_from_index(0, lines)
+            if best is not None and len(best.at) >= _WORTH * lines:
+                break
+        return best
+
     def _learn(self) -> None:
         """Learn what lines look like from the last that was read one by one."""
-        self.layout = None
+        self.layouts = ()
         if self.learnt is None or self.tries >= _TRIES:
             return
         self.tries += 1
         kind, learnt, rank, self.columns = self.learnt
         separator = self.grammar.lines[kind].separator
-        if separator is not None:
-            self.layout, self.kind, self.rank = learn(learnt, separator), kind, rank
+        self.kind, self.rank = kind, rank
+        by_fields = None
+        if isinstance(learnt, Learnt) and separator is not None:
+            by_fields = learn(learnt, separator)
+        line = learnt.line if isinstance(learnt, Learnt) else learnt
+        by_words = learn_words(line, self._parse)
+        self.layouts = tuple(layout for layout in (by_fields, by_words) if layout is not None)
+
+    def _parse(self, text: str) -> dict[str, float] | None:
+        """Read a line that holds one row and tells of nothing else, for ``learn_words``."""
+        if self.marks.search(text.encode()) is None or self._says(text):
+            return None
+        parser = Parser(self.grammar)
+        rows = parser.parse(text)
+        return rows[0] if len(rows) == 1 and not parser.wrong and not parser.commas else None
+
+    def _says(self, text: str) -> bool:
+        """Say whether a line may hold more than a row."""
+        grammar = self.grammar
+        words = [says.mark for says in grammar.says]
+        words += [word for word in (grammar.starts, grammar.ends) if word]
+        return any(word in text for word in words) or "%|" in text
 
     def _one_by_one(
         self,
@@ -255,11 +299,14 @@ class _Reading:
         if torn:
             self.notes.append(f"the last line, {number:,}, has no end: it may be cut short")
         if rows:
+            kind = int(rows[-1][KIND])
+            rank = rows[-1].get(RANK)
+            by_words = len(rows) == 1 and self.bar is None and not torn and not self.parser.wrong
             if self.parser.learnt is not None:
-                rank = rows[-1].get(RANK)
-                kind = int(rows[-1][KIND])
                 rank = None if rank is None else int(rank)
                 self.learnt = kind, self.parser.learnt, rank, columns
+            elif by_words and self.grammar.lines[kind].separator is None:
+                self.learnt = kind, text, None, columns
         elif _LOOKS.search(text) and not self.parser.wrong:
             self._unlike([(number, text)])
         return columns
