@@ -2,8 +2,8 @@
 
 python sample_logs/keras/print_logs.py
 
-The numbers are those of jsonl/bad_batch.jsonl (of jsonl/entropy_collapse.jsonl for policies), from
-step 501 on; the lines are what each framework's own format strings make of them.
+The numbers are those of jsonl/bad_batch.jsonl from step 501 on, of jsonl/clean.jsonl where epochs
+are evaluated, and of jsonl/entropy_collapse.jsonl for policies; the lines are what each framework's own format strings make of them.
 """
 
 import json
@@ -23,6 +23,7 @@ def rows(name):
 RUN = [r for r in rows("bad_batch.jsonl") if FIRST <= r["step"] <= LAST]
 STEPS = [r for r in RUN if "loss" in r]
 EVALUATIONS = {r["step"]: r["val_loss"] for r in RUN if "val_loss" in r}
+CLEAN = rows("clean.jsonl")
 POLICY = rows("entropy_collapse.jsonl")[:120]
 
 
@@ -79,5 +80,61 @@ def pytorch_examples():
     write("pytorch-examples/mnist.log", example)
 
 
-for each in (keras, pytorch_examples):
+def epochs():
+    """Return the mean loss of each hundred steps of the healthy run, and the loss held out."""
+    losses = {row["step"]: row["loss"] for row in CLEAN if "loss" in row}
+    held_out = {row["step"]: row["val_loss"] for row in CLEAN if "val_loss" in row}
+    parts = {end: [losses[s] for s in range(end - 99, end + 1) if s in losses] for end in held_out}
+    return [(end, sum(part) / len(part), held_out[end]) for end, part in parts.items() if part]
+
+
+CARD = """\
+---
+library_name: transformers
+tags:
+- generated_from_trainer
+---
+
+# tiny
+
+It achieves the following results on the evaluation set:
+- Loss: {last:.4f}
+
+### Training hyperparameters
+
+The following hyperparameters were used during training:
+- learning_rate: 0.003
+- train_batch_size: 32
+- seed: 1234
+- lr_scheduler_warmup_steps: 100
+
+### Training results
+
+| Training Loss | Epoch | Step | Validation Loss |
+|:-------------:|:-----:|:----:|:---------------:|
+"""
+
+
+def tables():
+    parts = epochs()
+    text = CARD.format(last=parts[-1][2])
+    for i, (step, loss, held_out) in enumerate(parts):
+        train = f"{loss:.4f}" if i else "No log"
+        text += f"| {train:<13} | {step / 1000:<5} | {step:<4} | {held_out:<15.4f} |\n"
+    text += "\n\n### Framework versions\n\n- Transformers 5.24.0\n"
+    write("console-table/card.markdown", text)
+    text = f" [{LAST - FIRST + 1}/{TOTAL} 02:02, Epoch 0/1]\nStep\tTraining Loss\n"
+    text += "".join(f"{row['step']}\t{row['loss']:.6f}\n" for row in STEPS)
+    last = sum(row["loss"] for row in STEPS) / len(STEPS)
+    text += (
+        f"TrainOutput(global_step={LAST}, training_loss={last}, metrics={{'train_loss': {last}}})\n"
+    )
+    write("console-table/notebook.txt", text)
+    text = "epoch     train_loss  valid_loss  time    \n"
+    for epoch, (_, loss, held_out) in enumerate(parts):
+        text += f"{epoch:<10}{loss:<12.6f}{held_out:<12.6f}{'00:03':<8}\n"
+    write("console-table/fastai.log", text)
+
+
+for each in (keras, pytorch_examples, tables):
     each()

@@ -12,12 +12,14 @@ from stabcli.sources import Source
 from stabcli.textlog import Grammar, Line, Says, claims, known, passes, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
-from stabcli.textlog.pairs import HAS_LOSS, MARKS, PAIR
+from stabcli.textlog.pairs import HAS_LOSS, MARKS
 from stabcli.units import plural
 
 _BAR = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
 _EPOCH = r"^[\b\s]*(?:(?P<at>\d+)/(?P<of>\d+)[ \t]+)?-[ \t]+(?P<seconds>\d+)m?s[ \t]+-[ \t]"
 """A line of a whole epoch; older versions do not say how many iterations it had."""
+_PAIR = r"(?<=[ \t])(?P<name>[A-Za-z_][^\s:]{0,99}):?[ \t]+(?P<value>-?[^\s-]\S*)"
+"""A name stands behind a dash and before a colon; where one of them is damaged, it is one still."""
 _HEADING = Line(
     mark="Epoch",
     pattern=r"^Epoch[ \t]+(?P<epoch>\d+)[ \t]*/[ \t]*(?P<epochs>\d+)[ \t]*$",
@@ -32,7 +34,7 @@ def _line(pattern: str, mark: str) -> Line:
     return Line(
         mark=mark,
         pattern=rf"{pattern}(?={HAS_LOSS})",
-        pair=PAIR,
+        pair=_PAIR,
         without=frozenset({"ETA"}),
         step="bar",
     )

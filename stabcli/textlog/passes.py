@@ -13,7 +13,7 @@ from stabcli.textlog.numbers import number
 
 SAMPLES = "samples_seen"
 """Column of the samples of a pass that are done, and of all passes once they are numbered."""
-_PASS = "@pass_samples"
+_WHOLE = "@whole"
 _MOST = 1 << 31  # passes
 _OFF = 1.5
 """Points that a rounded percentage may be off the share that ``at/of`` gives."""
@@ -61,8 +61,8 @@ def numbered(frame: pl.DataFrame, notes: list[str], *, from_zero: bool = False) 
     if "epochs" in frame.columns and not goes_on:
         left = frame["epochs"].fill_null(strategy="forward") - pl.Series(epoch)
         frame = frame.with_columns((left * pl.Series(of) + pl.Series(before)).alias(TOTAL))
-    if _PASS in frame.columns:
-        seen = pl.Series(_before(epoch, frame[_PASS].to_numpy()))
+    if _WHOLE in frame.columns:
+        seen = pl.Series(_before(epoch, frame[_WHOLE].to_numpy()))
         frame = frame.with_columns(pl.col(SAMPLES) + seen)
     lengths = np.unique(of)
     if lengths[-1] <= 1:
@@ -73,7 +73,7 @@ def numbered(frame: pl.DataFrame, notes: list[str], *, from_zero: bool = False) 
             f" {lengths[0]:,.0f} {f'to {lengths[-1]:,.0f} ' if len(lengths) > 1 else ''}iterations each"
         )
     frame = frame.with_columns(pl.Series("step", before + at))
-    return frame.drop("at", "of", "epochs", _PASS, strict=False)
+    return frame.drop("at", "of", "epochs", _WHOLE, strict=False)
 
 
 def _before(epoch: np.ndarray, of: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ def iterations(frame: pl.DataFrame, config: Config, notes: list[str]) -> pl.Data
         " apart, were counted as steps; samples_seen has the samples"
     )
     notes.append(f"counts such as {at[-1]:.0f}/{of[-1]:.0f} are of samples, not of steps: {what}")
-    made = {"at": np.minimum(done, length), "of": length, SAMPLES: seen, _PASS: of}
+    made = {"at": np.minimum(done, length), "of": length, SAMPLES: seen, _WHOLE: of}
     return frame.with_columns(pl.Series(k, v, dtype=pl.Float64) for k, v in made.items())
 
 

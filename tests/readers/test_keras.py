@@ -10,15 +10,23 @@ from tests.textlogs import FIRST, LAST, column, read, sample, truth
 
 EPOCHS = {e: (2.5 / e, 2.6 / e) for e in range(1, 20)} | {20: (math.nan, math.inf)}
 LINES = [
-    "Epoch {e}/20\n60/60 - 4s - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95"
-    " - 4s/epoch - 2ms/step",
-    "Epoch {e}/20\n60/60 - 4s - 2ms/step - accuracy: 0.93 - loss: {x} - val_accuracy: 0.95"
-    " - val_loss: {v}",
+    (
+        "Epoch {e}/20\n60/60 - 4s - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95"
+        " - 4s/epoch - 2ms/step"
+    ),
+    (
+        "Epoch {e}/20\n60/60 - 4s - 2ms/step - accuracy: 0.93 - loss: {x} - val_accuracy: 0.95"
+        " - val_loss: {v}"
+    ),
     "Epoch {e}/20\n60/60 - 4s - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95",
-    "Epoch {e}/20\n60/60 [====>.....] - ETA: 1s - loss: 9.0\r60/60 [=========] - 4s 2ms/step"
-    " - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95",
-    "Epoch {e}/20\n60/60 ━━━━━━━━━━━━ 4s 2ms/step - accuracy: 0.93 - loss: {x}"
-    " - val_accuracy: 0.95 - val_loss: {v}",
+    (
+        "Epoch {e}/20\n60/60 [====>.....] - ETA: 1s - loss: 9.0\r60/60 [=========] - 4s 2ms/step"
+        " - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95"
+    ),
+    (
+        "Epoch {e}/20\n60/60 ━━━━━━━━━━━━ 4s 2ms/step - accuracy: 0.93 - loss: {x}"
+        " - val_accuracy: 0.95 - val_loss: {v}"
+    ),
 ]
 OLD = "Epoch {e}/20\n - 4s - loss: {x} - accuracy: 0.93 - val_loss: {v} - val_accuracy: 0.95"
 
@@ -28,9 +36,7 @@ def log(spelling: str) -> str:
     return "".join(spelling.format(e=e, x=x, v=v) + "\n" for e, (x, v) in EPOCHS.items())
 
 
-@pytest.mark.parametrize(
-    ("spelling", "length"), [*((line, 60) for line in LINES), (OLD, 1)]
-)
+@pytest.mark.parametrize(("spelling", "length"), [*((line, 60) for line in LINES), (OLD, 1)])
 def test_a_row_an_epoch(spelling: str, length: int, tmp_path: Path):
     """Each epoch is a row with all its values, NaN included; its step is the last of the epoch."""
     run = read(tmp_path / "log", log(spelling))
@@ -116,7 +122,9 @@ def test_lines():
     """A row for each ten steps, with their mean."""
     run = sample("keras/fit_lines.log")
     loss = truth("loss")
-    means = {s: sum(loss[t] for t in range(s - 9, s + 1)) / 10 for s in range(FIRST + 9, LAST + 1, 10)}
+    means = {
+        s: sum(loss[t] for t in range(s - 9, s + 1)) / 10 for s in range(FIRST + 9, LAST + 1, 10)
+    }
 
     assert column(run, "loss") == pytest.approx(means, abs=6e-5)
     assert column(run, "val_loss") == pytest.approx(truth("val_loss"), abs=6e-5)

@@ -116,7 +116,9 @@ def test_batches_are_no_samples(every: int, tmp_path: Path):
             text += LINE.format(e=e, at=i, of=938, p=100 * i // 938, x=2.5) + "\n"
     run = read(tmp_path / "log", text)
 
-    assert run.frame["step"].to_list() == [938 * e + i for e in range(3) for i in range(0, 938, every)]
+    assert run.frame["step"].to_list() == [
+        938 * e + i for e in range(3) for i in range(0, 938, every)
+    ]
     assert "samples_seen" not in run.frame.columns
 
 
