@@ -136,5 +136,68 @@ def tables():
     write("console-table/fastai.log", text)
 
 
-for each in (keras, pytorch_examples, tables):
+def metrics(row, policy):
+    return {
+        f"{policy}/entropy": row["entropy"],
+        f"{policy}/pg_loss": row["loss"],
+        f"{policy}/grad_norm": "nan" if row["step"] == 100 else row["grad_norm"],
+        f"{policy}/lr": row["lr"],
+        "critic/rewards/mean": row["reward"],
+        "response_length/mean": row["response_length/mean"],
+    }
+
+
+def verl():
+    text = ""
+    for row in POLICY:
+        text += f"\x1b[36m(TaskRunner pid=4242, ip=10.0.0.1)\x1b[0m step:{row['step']}\n"
+        text += "".join(f" - {name}:{value}\n" for name, value in metrics(row, "actor").items())
+    write("verl/ray_job.log", text)
+
+
+def areal():
+    """Four names and values stand side by side in a row of a table."""
+    text, line = "", "├" + "┼".join(["─" * 34, "─" * 13] * 4) + "┤\n"
+    for row in POLICY:
+        when = datetime.fromtimestamp(row["timestamp"], UTC)
+        logger = f"(AReaL) {when:%Y%m%d-%H:%M:%S}.{when.microsecond // 1000:03d} StatsLogger INFO:"
+        said = {
+            "ppo_actor/update/entropy/avg": row["entropy"],
+            "ppo_actor/update/actor_loss/avg": row["loss"],
+            "ppo_actor/update/grad_norm": float("nan") if row["step"] == 100 else row["grad_norm"],
+            "ppo_actor/update/lr": row["lr"],
+            "ppo_actor/task_reward/avg": row["reward"],
+            "ppo_actor/seq_len/avg": row["response_length/mean"],
+        }
+        text += f"\x1b[92m{logger} Epoch 1/10 Step {row['step']}/400 Train step {row['step']}/4000"
+        text += f" done.\x1b[0m\n{logger} Stats (1/1):\n{logger} \n"
+        items = list(said.items())
+        rows = -(-len(items) // 4)
+        text += line
+        for i in range(rows):
+            cells = [f" {name:<32} │  {value:.4e} " for name, value in items[i::rows]]
+            cells += [" " * 34 + "│" + " " * 13] * (4 - len(cells))
+            text += "│" + "│".join(cells) + "│\n" + line
+    write("areal/grpo.log", text)
+
+
+def nemo_rl():
+    text = ""
+    for row in POLICY:
+        text += f"\n{'=' * 25} Step {row['step']}/400 {'=' * 25}\n▶ Preparing batch...\n"
+        if row["step"] % 40 == 0:
+            text += f"\n📊 Validation Results:\n    • Accuracy: {row['reward']:.4f}\n"
+        text += (
+            f"\n📊 Training Results:\n  • Loss: {row['loss']:.4f}\n  • Generation KL Error: 0.0012\n"
+            f"  • Avg Reward: {row['reward']:.4f}\n"
+            f"  • Mean Generation Length: {row['response_length/mean']:.4f}\n"
+            f"\n⏱️  Timing:\n  • Total step time: {30 + row['entropy']:.2f}s\n"
+            "  • generation: 20.10s (66.4%)\n"
+            "\n🔍 Performance Metrics:\n  • Mean Total Tokens per Sample: 40.00\n"
+            "  • Throughputs (per GPU):\n    - E2E (Samples/sec/gpu): 2.12\n"
+        )
+    write("nemo-rl/grpo.log", text)
+
+
+for each in (keras, pytorch_examples, tables, verl, areal, nemo_rl):
     each()

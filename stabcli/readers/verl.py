@@ -10,13 +10,29 @@ from stabcli.assembly import Reading
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
-from stabcli.textlog import Grammar, Line, Says, claims, known, readings
+from stabcli.textlog import KIND, Grammar, Line, Says, claims, known, readings
 from stabcli.textlog.grammar import Config
+from stabcli.textlog.records import MARK, joined
 
 _SCALED = ("actor/lr(1e-4)", 1e-4), ("train/lr(1e-3)", 1e-3)
 """Older versions print the learning rate as a multiple."""
 _ROUNDED = ("mfu/actor", "perf/mfu/actor", "actor/lr", "critic/lr")
 """Printed as 0.000 where they are not known or too small for three decimals."""
+
+
+_PAIR = r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)"
+_ALONE, _BELOW = 1.0, 2.0
+"""Kinds of lines: a step alone in its line, and one of the metrics below it."""
+
+
+def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
+    """Make rows of steps whose metrics stand below them, a line each, as Ray's job logs show them."""
+    kinds = frame[KIND]
+    if not (kinds == _BELOW).any():
+        return frame.drop(MARK, strict=False)
+    if not (kinds == _ALONE).any():  # lines of a list that happen to look like metrics
+        return frame.filter(pl.col(KIND) != _BELOW)
+    return joined(frame, {0, int(_ALONE)}, notes)
 
 
 def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
@@ -48,7 +64,19 @@ GRAMMAR = known(
             Line(
                 mark="step:",
                 pattern=r"(?:^|(?<=\s))step:(?P<step>\d+) - (?=\S+?:\S)",
-                pair=r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)",
+                pair=_PAIR,
+            ),
+            Line(
+                mark="step:",
+                pattern=r"(?:^|(?<=\s))step:(?P<step>(?P<record>\d+))[ \t]*$",
+                names={"record": MARK},
+            ),
+            Line(
+                mark=" - ",
+                pattern=r"^[ \t]*- (?=[\w.@-]+/[\w.@/-]+:\S+[ \t]*$)",
+                pair=_PAIR,
+                step="last",
+                main=False,
             ),
         ),
         names={
@@ -63,6 +91,7 @@ GRAMMAR = known(
             Says(mark="global_step_", pattern=r"(?i)\bsav\w+ .*?global_step_(?P<saved>\d+)"),
         ),
         scales={"mfu": 1.0},
+        steps=_steps,
         finish=_finish,
         facts=_facts,
     )
@@ -76,5 +105,8 @@ def matches(source: Source) -> bool:
 
 @reader(matches, writes="verl: console")
 def verl(source: Source) -> Iterator[Reading]:
-    """Read step lines with all their metrics; step 0 is the validation before training."""
+    """Read step lines with all their metrics, or steps with a metric a line below them.
+
+    Step 0 is the validation before training.
+    """
     yield from readings(source, GRAMMAR)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stabcli.readers import read_runs
-from tests.textlogs import column, read, sample
+from tests.textlogs import column, policy, read, sample
 
 
 def test_values():
@@ -68,3 +68,30 @@ def test_real_logs(shared_data: Path, pattern: str, first: int, last: int):
     (run,), _ = read_runs([str(path)])
 
     assert run.frame["step"].to_list() == list(range(first, last + 1))
+
+
+def test_a_metric_a_line():
+    """Ray's job logs break the line of a step at each metric; the values are the same."""
+    run = sample("verl/ray_job.log")
+
+    for metric, own in (
+        ("entropy", "entropy"),
+        ("objective_loss", "loss"),
+        ("grad_norm", "grad_norm"),
+        ("reward", "reward"),
+    ):
+        assert column(run, metric) == pytest.approx(policy(own), nan_ok=True)
+    assert run.bad.count == 0
+
+
+def test_lists_among_whole_lines(tmp_path: Path):
+    """What only looks like a metric of its own, among lines that hold whole steps, is none."""
+    text = "".join(
+        f"step:{s} - actor/entropy:0.2 - actor/grad_norm:{s}\n - a/b:{100 + s}\n - loss: falls\n"
+        for s in range(1, 20)
+    )
+    run = read(tmp_path / "log", text)
+
+    assert column(run, "grad_norm") == {s: float(s) for s in range(1, 20)}
+    assert "a/b" not in run.frame.columns
+    assert run.bad.count == 0
