@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stabcli.assembly import Reading
+from stabcli.assembly import LINE, Reading
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
@@ -28,11 +28,16 @@ _ALONE, _BELOW = 1.0, 2.0
 def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
     """Make rows of steps whose metrics stand below them, a line each, as Ray's job logs show them."""
     kinds = frame[KIND]
-    if not (kinds == _BELOW).any():
-        return frame.drop(MARK, strict=False)
-    if not (kinds == _ALONE).any():  # lines of a list that happen to look like metrics
+    if not (kinds == _ALONE).any():  # lines of a list that only happen to look like metrics
         return frame.filter(pl.col(KIND) != _BELOW)
-    return joined(frame, {0, int(_ALONE)}, notes)
+    rows = joined(frame, {0, int(_ALONE)}, notes)
+    values = [c for c in rows.columns if not c.startswith("@") and c != "step"]
+    holds = pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in values))
+    empty = rows.filter(~holds)
+    if empty.height:
+        where = ", ".join(f"{line:,}" for line in empty[LINE].head(3))
+        notes.append(f"steps without a metric left out: {empty.height:,}, in line {where}")
+    return rows.filter(holds)
 
 
 def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:

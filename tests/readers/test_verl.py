@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stabcli.errors import LogError
 from stabcli.readers import read_runs
 from tests.textlogs import column, policy, read, sample
 
@@ -95,3 +96,21 @@ def test_lists_among_whole_lines(tmp_path: Path):
     assert column(run, "grad_norm") == {s: float(s) for s in range(1, 20)}
     assert "a/b" not in run.frame.columns
     assert run.bad.count == 0
+
+
+def test_a_step_without_metrics_is_told_of(tmp_path: Path):
+    """A line that broke behind its step has lost its values, and a note says so."""
+    text = "".join(f"step:{s} - actor/entropy:0.2 - actor/grad_norm:{s}\n" for s in range(1, 20))
+    run = read(tmp_path / "log", text.replace("step:7 - ", "step:7 \r "))
+
+    assert 7 not in run.frame["step"].to_list()
+    assert any("steps without a metric left out: 1, in line 7" in note for note in run.notes)
+
+
+def test_steps_and_nothing_else(tmp_path: Path):
+    """Heads without any metric below them are no log."""
+    path = tmp_path / "log"
+    path.write_text("".join(f"step:{s}\n" for s in range(1, 20)))
+
+    with pytest.raises(LogError, match="no logged step"):
+        read_runs([str(path)])
