@@ -14,7 +14,9 @@ from stabcli.textlog import Grammar, Line, claims, known, passes, readings
 from stabcli.textlog.grammar import Config
 from stabcli.textlog.layout import TOTAL
 from stabcli.textlog.records import MARK, joined
+from stabcli.textlog.sniffing import sample_lines
 
+_HEAD = "== Step "
 _ITEM = r"(?P<name>[^\s:][^:]{0,120}?):[ \t]+(?P<value>[^\s,(]+(?:[ \t]?%)?)(?=[ \t]*(?:\(|$)|[ \t]+[A-Za-z])"
 _NAMES = {
     "reward": ("Avg Reward", "Avg Filtered Reward"),
@@ -43,16 +45,23 @@ GRAMMAR = known(
         name="nemo-rl",
         lines=(
             Line(
-                mark="== Step ",
+                mark=_HEAD,
                 pattern=r"^={5,} Step (?P<at>(?P<record>\d+))/(?P<of>\d+) ={5,}",
                 names={"record": MARK},
                 step="bar",
+                main=False,
             ),
             Line(
                 mark="== Epoch ",
                 pattern=r"^={5,} Epoch (?P<epoch>\d+)/(?P<epochs>\d+) ={5,}",
                 step="bar",
                 main=False,
+            ),
+            Line(
+                mark="•",
+                pattern=r"^[ \t]*•[ \t]+(?=(?:[Ll]oss|Avg Reward|Total step time):[ \t]+\S)",
+                pair=_ITEM,
+                step="bar",
             ),
             Line(
                 mark="•",
@@ -70,13 +79,14 @@ GRAMMAR = known(
             ),
         ),
         steps=_steps,
+        tier=1,  # such lists stand in logs of others, too
     )
 )
 
 
 def matches(source: Source) -> bool:
-    """Claim a text log with lines such as ``===== Step 5/400 =====``."""
-    return claims(source, GRAMMAR)
+    """Claim a text log with heads such as ``===== Step 5/400 =====`` and lists of results below."""
+    return claims(source, GRAMMAR) and any(_HEAD in line for line in sample_lines(source.path))
 
 
 @reader(matches, writes="NeMo RL: console")

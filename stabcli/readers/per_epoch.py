@@ -20,7 +20,7 @@ _EPOCH = (
     r"(?<![\w\"'/.])(?i:(?:train(?:ing)?[ _]?)?epoch|train(?:ing)?)(?:\(train\))?[ \t:=#]*"
     r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*(?P<epochs>\d+))?[ \t]*\]?"
 )
-_BETWEEN = r"[\s,:|{}\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
+_BETWEEN = r"[\s,:|{}\[\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
 """What stands between the epoch and the iteration: ``, Step [``, `` | ``, ``][``."""
 _SAID = r".{0,250}?"
 """What stands before a bar, or between its parts."""

@@ -21,15 +21,17 @@ _ROUNDED = ("mfu/actor", "perf/mfu/actor", "actor/lr", "critic/lr")
 
 
 _PAIR = r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)"
-_ALONE, _BELOW = 1.0, 2.0
-"""Kinds of lines: a step alone in its line, and one of the metrics below it."""
+_OWN = r"(?:actor|critic|perf|training|timing_s|response_length|global_seqlen|val-core|val-aux)"
+"""First words of metrics by which a log is told."""
+_ALONE, _BELOW = 1.0, [2.0, 3.0]
+"""Kinds of lines: a step alone in its line, and metrics below it, one in each."""
 
 
 def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
     """Make rows of steps whose metrics stand below them, a line each, as Ray's job logs show them."""
     kinds = frame[KIND]
     if not (kinds == _ALONE).any():  # lines of a list that only happen to look like metrics
-        return frame.filter(pl.col(KIND) != _BELOW)
+        return frame.filter(~pl.col(KIND).is_in(_BELOW))
     rows = joined(frame, {0, int(_ALONE)}, notes)
     values = [c for c in rows.columns if not c.startswith("@") and c != "step"]
     holds = pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in values))
@@ -73,8 +75,15 @@ GRAMMAR = known(
             ),
             Line(
                 mark="step:",
-                pattern=r"(?:^|(?<=\s))step:(?P<step>(?P<record>\d+))[ \t]*$",
+                pattern=r"^step:(?P<step>(?P<record>\d+))[ \t]*$",
                 names={"record": MARK},
+                main=False,
+            ),
+            Line(
+                mark=" - ",
+                pattern=rf"^[ \t]*- (?={_OWN}/[\w.@/-]+:\S+[ \t]*$)",
+                pair=_PAIR,
+                step="last",
             ),
             Line(
                 mark=" - ",

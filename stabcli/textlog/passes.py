@@ -19,8 +19,8 @@ _OFF = 1.5
 """Points that a rounded percentage may be off the share that ``at/of`` gives."""
 _BATCHES = 16
 """Batch sizes are multiples of it; intervals in which loops print (10, 50, 100, …) are not."""
-_LARGE = 10_000
-"""Length of a pass from which lines at intervals of it count samples."""
+_LARGE, _APART = 10_000, 200
+"""Length of a pass, and distance of its lines, from which they count samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def are_samples(frame: pl.DataFrame, config: Config) -> bool:
         return True
     if batch is not None and batch > 1:
         return every % batch == 0
-    return every % _BATCHES == 0 or float(np.median(of)) >= _LARGE
+    return every % _BATCHES == 0 or (every >= _APART and float(np.median(of)) >= _LARGE)
 
 
 def iterations(frame: pl.DataFrame, config: Config, notes: list[str]) -> pl.DataFrame:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stabcli.errors import UnknownFormat
+from stabcli.readers import read_runs
 from tests.textlogs import column, policy, read, sample
 
 STEP = "\n" + "=" * 25 + " Step {s}/{n} " + "=" * 25 + "\n▶ Taking a training step...\n"
@@ -62,3 +64,14 @@ def test_a_restart_is_no_epoch(tmp_path: Path):
     )
 
     assert [(a.first_step, a.last_step) for a in run.attempts] == [(1, 15), (11, 20)]
+
+
+def test_headings_make_no_log_of_nemo_rl(tmp_path: Path):
+    """Other loops print such headings, and such lists."""
+    text = "".join(f"===== Step {s}/20 =====\nstep {s} loss {3 / s:.4f}\n" for s in range(1, 20))
+    listed = tmp_path / "list"
+    listed.write_text("Results:\n  • Loss: 2.5\n" * 20)
+
+    assert read(tmp_path / "log", text).reader == "generic-text"
+    with pytest.raises(UnknownFormat):
+        read_runs([str(listed)])

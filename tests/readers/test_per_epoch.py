@@ -19,6 +19,7 @@ ONE_BASED = [
     "| epoch   {e} | {i:5d}/   20 batches | lr 20.00 | ms/batch 12.34 | loss {x}",
     "2024/01/01 10:00:00 - mmengine - INFO - Epoch(train)  [{e}][  {i}/20]  lr: 2.0  loss: {x}",
     "INFO - {{ Epoch:[  {e}/  3], step:[    {i}/   20], loss: {x}, global_norm: [1.23]}}",
+    "[Train][Epoch {e}/3][Iter: {i}/20]lr: 0.1, CELoss: 2.5, loss: {x}, ips: 27.0 samples/s",
     "Epoch {e}/3  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s, loss={x}, lr=1e-4]",
 ]
 ZERO_BASED = [

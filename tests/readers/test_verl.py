@@ -113,4 +113,14 @@ def test_steps_and_nothing_else(tmp_path: Path):
     path.write_text("".join(f"step:{s}\n" for s in range(1, 20)))
 
     with pytest.raises(LogError, match="no logged step"):
-        read_runs([str(path)])
+        read_runs([str(path)], format_name="verl")
+
+
+def test_a_step_at_the_end_of_a_line_makes_no_log_of_verl(tmp_path: Path):
+    """Other loops write so of their checkpoints, too."""
+    text = "".join(
+        f"step {s} loss {3 / s:.4f}\n" + ("saved at step:10\nstep:10\n" if s == 10 else "")
+        for s in range(1, 20)
+    )
+
+    assert read(tmp_path / "log", text).reader == "generic-text"
