@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,7 @@ import polars as pl
 from stabcli.assembly import LINE, Reading
 from stabcli.facts import find_facts
 from stabcli.metrics import normalise
-from stabcli.ndjson.chunks import LONGEST_LINE, chunks
+from stabcli.ndjson.chunks import LONGEST_LINE, Chunk, chunks
 from stabcli.readers import BAD_SHOWN, reader
 from stabcli.run import BadLines, Fact
 from stabcli.sources import Source
@@ -54,51 +55,64 @@ def console_table(source: Source) -> Iterator[Reading]:
     A table whose rows begin anew, or that has other names, is another run. A training loss that
     transformers only repeats beside an evaluation was not logged again, and a note says so.
     """
-    search, said, lines = Search(), dict[str, Fact](), 0
-    notes: list[str] = []
+    text = _Text()
     for chunk in chunks(source.path, longest=LONGEST_LINE):
-        whole = scrubbed(chunk.data).split(b"\n")
-        whole = whole[: chunk.lines]
-        for i, raw in enumerate(whole):
-            torn = chunk.cut and i + 1 == len(whole)
-            if torn:
-                notes.append(f"the last line, {chunk.first + i:,}, has no end: it may be cut short")
-            for text in segments(raw):
-                search.add(chunk.first + i, text, torn=torn)
-                if (found := _SAYS.match(text)) is not None:
-                    facts = find_facts({found["key"]: found["value"]}, f"line {chunk.first + i}")
-                    said = {**facts, **said}
-        lines = chunk.first + chunk.lines - 1
+        text.add(chunk)
+    search, notes = text.search, text.notes
     for column, cell in search.commas.items():
         taken = f"commas in {column!r} that part no thousands are taken as decimal points"
         notes.append(f"{taken}: {cell!r} is {number(cell)}")
     trainings = [grid for grid in search.grids if grid.is_training]
     bad = sorted([*search.bad, *(wrong for grid in trainings for wrong in grid.wrong)])
-    runs = [part for grid in trainings for part in _apart(grid)]
+    runs = [(grid, rows) for grid in trainings for rows in _apart(grid)]
+    count = sum(len(rows) for _, rows in runs)
     for i, (grid, rows) in enumerate(runs):
-        told = (
-            [f"{sum(len(r) for _, r in runs):,} of {lines:,} lines are rows of tables"]
-            if not i
-            else []
-        )
+        last = i + 1 == len(runs)
+        told = [] if i else [f"{count:,} of {text.lines:,} lines are rows of tables"]
         if len(runs) > 1:
             told.append(f"run {i + 1} of {len(runs)} in this log, from line {rows[0][0]:,}")
-        last = i + 1 == len(runs)
         table = _table(grid, rows, told)
         yield Reading(
             name=source.name if not i else f"{source.name} ({i + 1})",
             table=table,
-            names={"step": grid.counter} if normalise(grid.counter) != "epoch" else {},
-            facts=said,
+            names={} if normalise(grid.counter) == "epoch" else {"step": grid.counter},
+            facts=text.said,
             notes=(*told, *(notes if last else ())),
             bad=BadLines(count=len(bad), first=tuple(bad[:BAD_SHOWN])) if last else BadLines(),
         )
 
 
+@dataclass(slots=True)
+class _Text:
+    """What was found in a text, chunk by chunk."""
+
+    search: Search = field(default_factory=Search)
+    said: dict[str, Fact] = field(default_factory=dict)
+    """What a model card says of the training."""
+    notes: list[str] = field(default_factory=list)
+    lines: int = 0
+
+    def add(self, chunk: Chunk) -> None:
+        """Look through some lines."""
+        self.lines = chunk.first + chunk.lines - 1
+        if not chunk.data:
+            self.search.bad.append((chunk.first, f"longer than {LONGEST_LINE >> 20} MB"))
+            return
+        for i, raw in enumerate(scrubbed(chunk.data).split(b"\n")[: chunk.lines], chunk.first):
+            torn = chunk.cut and i == self.lines
+            if torn:
+                self.notes.append(f"the last line, {i:,}, has no end: it may be cut short")
+            for text in segments(raw):
+                self.search.add(i, text, torn=torn)
+                if (found := _SAYS.match(text)) is not None:
+                    facts = find_facts({found["key"]: found["value"]}, f"line {i}")
+                    self.said = {**facts, **self.said}
+
+
 Rows = list[tuple[int, dict[str, float]]]
 
 
-def _apart(grid: Grid) -> list[tuple[Grid, Rows]]:
+def _apart(grid: Grid) -> list[Rows]:
     """Part the rows of trainings that began from the start under the names of the one before."""
     parts: list[Rows] = []
     for row in grid.rows:
@@ -108,7 +122,7 @@ def _apart(grid: Grid) -> list[tuple[Grid, Rows]]:
         ):
             parts.append([])
         parts[-1].append(row)
-    return [(grid, part) for part in parts]
+    return parts
 
 
 def _table(grid: Grid, rows: Rows, notes: list[str]) -> pl.DataFrame:

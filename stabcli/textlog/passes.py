@@ -91,7 +91,7 @@ def are_samples(frame: pl.DataFrame, config: Config) -> bool:
     PyTorch's example, which such lines come from, counts samples; some of its many children count
     batches. Samples are certain where the percentage, which is taken from the batches, is another
     one than ``at/of``, and where a batch size was said that ``at`` goes by; they are likely where
-    it goes by multiples of 16, or at intervals through a long pass.
+    it goes by multiples of 16, or at wide intervals through a long pass.
 
     Args:
         frame: Rows with ``at``, ``of`` and ``percent``.
@@ -101,9 +101,9 @@ def are_samples(frame: pl.DataFrame, config: Config) -> bool:
     every = _interval(at)
     if every <= 1:
         return False
-    batch = _said_batch(config)
-    if _short(at, of, percent).any():
+    if (np.abs(100 * at - percent * of) > _OFF * of).any():
         return True
+    batch = _said_batch(config)
     if batch is not None and batch > 1:
         return every % batch == 0
     return every % _BATCHES == 0 or (every >= _APART and float(np.median(of)) >= _LARGE)
@@ -114,24 +114,25 @@ def iterations(frame: pl.DataFrame, config: Config, notes: list[str]) -> pl.Data
 
     An iteration is a step where the log says the size of a batch, or where the first ``at`` of
     each pass shows it, as in loops that count a batch once it is done. Else it is what lies
-    between two lines, and a note says so. Samples are kept beside.
+    between two lines, and a note says so. Samples are kept beside. The last batch of a pass may
+    be short, and these loops count as if all had been: it lies as far from the line before as
+    any other.
 
     Args:
-        frame: Rows with ``at``, ``of`` and, where it is printed, ``percent``, in the order of the
-            log.
+        frame: Rows with ``at``, ``of`` and, where it is known, ``epoch``, in the order of the log.
         config: What the log says of itself.
         notes: Receives what was decided.
     """
     at, of = frame["at"].to_numpy(), frame["of"].to_numpy()
-    unit = _unit(at, of, config)
+    every = _interval(at)
+    begins, ends = _edges(frame)
+    gap = np.diff(at, prepend=at[0])
+    short = ends & ~begins & (at < of) & ((gap <= 0) | (gap % max(every, 1.0) != 0))
+    unit = _unit(at, of, begins, short, config)
+    seen = np.where(short, np.concatenate(([0.0], at[:-1])) + every, at)
     if at.max() > of.max():  # each of several processes counts those of all
-        of = np.full(len(of), at.max() + unit.samples)
+        of = np.full(len(of), seen.max() + unit.samples)
     length = np.ceil(of / unit.samples)
-    done = np.round(at / unit.samples)
-    seen = at
-    if "percent" in frame.columns:
-        short = _short(at, of, frame["percent"].to_numpy())
-        done, seen = np.where(short, length - 1, done), np.where(short, of, at)
     what = (
         f"a step is {unit.samples:,.0f} of them"
         if unit.is_step
@@ -139,24 +140,34 @@ def iterations(frame: pl.DataFrame, config: Config, notes: list[str]) -> pl.Data
         " apart, were counted as steps; samples_seen has the samples"
     )
     notes.append(f"counts such as {at[-1]:.0f}/{of[-1]:.0f} are of samples, not of steps: {what}")
-    made = {"at": np.minimum(done, length), "of": length, SAMPLES: seen, _WHOLE: of}
+    done = np.minimum(np.round(seen / unit.samples), length)
+    made = {"at": done, "of": length, SAMPLES: np.minimum(seen, of), _WHOLE: of}
     return frame.with_columns(pl.Series(k, v, dtype=pl.Float64) for k, v in made.items())
 
 
-def _short(at: np.ndarray, of: np.ndarray, percent: np.ndarray) -> np.ndarray:
-    """Say which rows are of a last, short batch: ``at`` counts as if all batches were as short."""
-    return np.asarray((percent >= 99) & (100 * at < (99 - _OFF) * of))
+def _edges(frame: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Say of each row whether it is the first, and whether it is the last, of its pass.
+
+    Where no epochs are named, a pass begins where ``at`` falls, and the last rows are not known.
+    """
+    if "epoch" in frame.columns and frame["epoch"].null_count() == 0:
+        anew = np.diff(frame["epoch"].to_numpy()) != 0
+        return np.concatenate(([True], anew)), np.concatenate((anew, [True]))
+    anew = np.diff(frame["at"].to_numpy()) < 0
+    return np.concatenate(([True], anew)), np.zeros(frame.height, bool)
 
 
-def _unit(at: np.ndarray, of: np.ndarray, config: Config) -> Unit:
+def _unit(
+    at: np.ndarray, of: np.ndarray, begins: np.ndarray, short: np.ndarray, config: Config
+) -> Unit:
     """Return what one iteration is in a log that counts samples."""
     every = _interval(at)
     batch = _said_batch(config)
     if batch is not None and every % batch == 0:
         return Unit(batch, is_step=True)
     first = float(at[0])
-    firsts = at[1:][np.diff(at) < 0]
-    if 0 < first < every and (firsts == first).all() and not (at[at < of] % first).any():
+    alike = 0 < first < every and bool((at[begins] == first).all())
+    if alike and not (at[~short & (at < of)] % first).any():
         return Unit(first, is_step=True)
     return Unit(every or max(1.0, float(np.median(of))), is_step=False)
 

@@ -12,15 +12,19 @@ LOSSES = {s: 3.0 - s / 200 for s in range(1, 300)} | {300: math.nan}
 """Loss of each step, in epochs of 100."""
 
 
-def quickstart(batch: int, every: int, *, done: bool) -> str:
-    """Return what the quickstart prints of those steps, counting a batch before or once it is done."""
-    text = ""
+def quickstart(batch: int, every: int, *, done: bool, last: int | None = None) -> str:
+    """Return what the quickstart prints of those steps, counting a batch before or once it is done.
+
+    The last batch of an epoch may be short: then it is counted as if all had been.
+    """
+    text, last = "", last or batch
     for s, x in LOSSES.items():
         epoch, at = divmod(s - 1, 100)
         if not at:
             text += f"Epoch {epoch + 1}\n-------------------------------\n"
         if at % every == 0:
-            text += f"loss: {x:>7f}  [{(at + done) * batch:>5d}/{100 * batch:>5d}]\n"
+            samples = (at + done) * (batch if at < 99 else last)
+            text += f"loss: {x:>7f}  [{samples:>5d}/{99 * batch + last:>5d}]\n"
         if at == 99:
             text += f"Test Error: \n Accuracy: 50.4%, Avg loss: {4 - epoch:>8f} \n\n"
     return text + "Done!\n"
@@ -99,11 +103,25 @@ def test_evaluations_of_the_example(tmp_path: Path):
     assert math.isnan(column(run, "loss")[299])
 
 
-def test_a_short_last_batch(tmp_path: Path):
+@pytest.mark.parametrize("last", [1, 7, 32, 52, 60, 63])
+@pytest.mark.parametrize("every", [1, 3, 9])
+def test_a_short_last_batch(every: int, last: int, tmp_path: Path):
     """It is counted as if all had been as short, and is the last step of its epoch all the same."""
-    run = read(tmp_path / "log", example(LOSSES, LINE, last=7))
+    steps = [s for s in LOSSES if (s - 1) % 100 % every == 0]
+    run = read(tmp_path / "log", "main.py --batch-size 64\n" + example(steps, LINE, last=last))
 
-    assert run.frame["step"].to_list() == list(range(300))
+    assert run.frame["step"].to_list() == [s - 1 for s in steps]
+    assert len(run.attempts) == 1
+
+
+@pytest.mark.parametrize("last", [1, 7, 32, 52, 60, 63])
+@pytest.mark.parametrize("every", [3, 9])
+def test_a_short_last_batch_of_the_quickstart(every: int, last: int, tmp_path: Path):
+    """The same, where the batch size is the first bracket."""
+    steps = [s for s in LOSSES if (s - 1) % 100 % every == 0]
+    run = read(tmp_path / "log", quickstart(64, every, done=True, last=last))
+
+    assert run.frame["step"].to_list() == steps
     assert len(run.attempts) == 1
 
 
