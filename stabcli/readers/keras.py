@@ -18,7 +18,7 @@ from stabcli.units import plural
 _BAR = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
 _EPOCH = r"^[\b\s]*(?:(?P<at>\d+)/(?P<of>\d+)[ \t]+)?-[ \t]+(?P<seconds>\d+)m?s[ \t]+-[ \t]"
 """A line of a whole epoch; older versions do not say how many iterations it had."""
-_PAIR = r"(?<=[ \t])(?P<name>[A-Za-z_][^\s:]{0,99}):?[ \t]+(?P<value>-?[^\s-]\S*)"
+_PAIR = r"(?<=[ \t])(?P<name>[A-Za-z_][^\s:]{0,99})(?::[ \t]*|[ \t]+)(?P<value>-?[^\s-]\S*)"
 """A name stands behind a dash and before a colon; where one of them is damaged, it is one still."""
 _HEADING = Line(
     mark="Epoch",
