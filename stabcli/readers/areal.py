@@ -27,9 +27,7 @@ _ENDS = {
 
 def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
     """Make a row of a step and the tables below it; of several tables each stands for itself."""
-    rows = joined(frame, {0, 1}, notes)
-    known_once = [c for c in ("step", "epoch") if c in rows.columns]
-    return rows.with_columns(pl.col(known_once).fill_null(strategy="forward"))
+    return joined(frame, {0, 1}, notes)
 
 
 GRAMMAR = known(

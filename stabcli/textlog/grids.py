@@ -123,7 +123,7 @@ class Search:
             what = "names of another table above it" if count is not None else what
             self.bad.append((line, f"no row of a table, {what}: {text.strip()[:60]!r}"))
             return True
-        if len(cells) > 2 and all(map(_NAME.fullmatch, cells)):
+        if len(cells) > 1 and all(_is_name(cell, grid.style) for cell in cells):
             self._other = True
         return False
 
@@ -174,6 +174,13 @@ def _header(text: str) -> tuple[Style, tuple[str, ...]] | None:
             return None
         names = [name for name in names if name != _SAVED_NAME]
     return style, tuple(names)
+
+
+def _is_name(cell: str, style: Style) -> bool:
+    """Say whether a cell can be the name of a column."""
+    if style == "blanks":
+        return _NAME.fullmatch(cell) is not None
+    return bool(cell) and number(cell) is None and not is_missing(cell)
 
 
 def _cells(text: str, style: Style) -> list[str]:

@@ -186,6 +186,16 @@ def test_other_tables_are_no_logs(log: str, tmp_path: Path):
         read_runs([str(path)])
 
 
+def test_rows_below_other_names_are_none(tmp_path: Path):
+    """Another table behind that of the training has its own columns, as many as they may be."""
+    other = "\n| Rank | Hidden layers | Parameters | Heads | Score |\n|---|---|---|---|---|\n"
+    other += "".join(f"| {i} | 2 | {3000 + i} | 4 | 5 |\n" for i in range(1, 5))
+    run = read(tmp_path / "log", text("markdown") + other)
+
+    assert run.frame["step"].to_list() == [100 * e for e in VALUES]
+    assert run.bad.count == 4
+
+
 def test_a_card_beside_its_logs_is_passed_by(tmp_path: Path):
     """A folder that Trainer wrote is one run, whatever its card says."""
     state = {"log_history": [{"loss": 3 / s, "step": s, "epoch": s / 10} for s in range(1, 40)]}
@@ -198,7 +208,7 @@ def test_a_card_beside_its_logs_is_passed_by(tmp_path: Path):
 
 def test_a_log_of_a_framework_goes_before(tmp_path: Path):
     """A table that a log ends with is passed by where the log has the steps themselves."""
-    lines = "".join(f"{{'loss': {3 / s}, 'epoch': {s / 10}}}\n" for s in range(1, 30))
+    lines = "".join(f"{{'loss': {3 / s}, 'epoch': {s / 10}}}\n" for s in range(1, 11))
     run = read(tmp_path / "log", lines + text("rich"))
 
     assert run.reader == "hf-stdout"
