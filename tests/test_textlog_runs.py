@@ -252,3 +252,15 @@ def test_decimal_commas_are_points_and_told(tmp_path: Path):
         == 5000
     )
     assert [n for n in run.notes if "commas in 'lm loss'" in n and "'2,1001' is 2.1001" in n]
+
+
+def test_bad_lines_are_told_of_where_the_last_rows_are_no_steps(tmp_path: Path):
+    """What a format leaves out at the end of a log takes no bad lines with it."""
+    text = "".join(f"{{'loss': {3 - s / 100}, 'epoch': {s / 100}}}\n" for s in range(1, 50))
+    text += (
+        "{'loss': 2.4x1, 'epoch': 0.5}\n{'train_runtime': 12.5, 'train_loss': 2.7, 'epoch': 0.5}\n"
+    )
+    run = read(tmp_path / "log", text)
+
+    assert run.reader == "hf-stdout"
+    assert run.bad.count == 1

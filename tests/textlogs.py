@@ -1,6 +1,7 @@
 """What the tests of text logs share: samples, and the run whose numbers they print."""
 
 import json
+import math
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +13,8 @@ from tests.conftest import SAMPLES
 
 FIRST, LAST = 501, 700
 """Steps of the run that the samples print."""
+POLICY_LAST, NAN_STEP = 120, 100
+"""Last step of the policy run that the samples print, and the step of the NaN put into it."""
 
 
 def grammars() -> list[str]:
@@ -43,6 +46,14 @@ def truth(metric: str) -> dict[int, float]:
         rows = [row for row in map(json.loads, file) if FIRST <= row.get("step", 0) <= LAST]
     kind = metric if metric == "val_loss" else "loss"
     return {row["step"]: row[metric] for row in rows if kind in row}
+
+
+def policy(metric: str) -> dict[int, float]:
+    """Return step -> value of the policy run that the samples print; one norm of it is NaN there."""
+    with (SAMPLES / "jsonl/entropy_collapse.jsonl").open(encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if 0 < row.get("step", 0) <= POLICY_LAST]
+    found = {row["step"]: row[metric] for row in rows}
+    return found | {NAN_STEP: math.nan} if metric == "grad_norm" else found
 
 
 def column(run: Run, metric: str) -> dict[int, float]:

@@ -18,7 +18,7 @@ from stabcli.textlog.pairs import HAS_LOSS, MARKS, NUMBER, PAIR
 
 _STEP = (
     r"(?<![\w'/.])(?i:(?:global|train|training|optimizer)?[ _]?(?:step|iter|iteration|update))"
-    r"s?\]?(?:\(train\))?[\"']?[ \t]*[:=#]?[ \t]*\[?[ \t]*(?P<step>\d[\d,]*)(?:[ \t]*/[ \t]*(?P<total>\d[\d,]*))?(?![\w.])"
+    r"s?\]?(?:\(train\)|\.{3} ?\()?[\"']?[ \t]*[:=#]?[ \t]*\[?[ \t]*(?P<step>\d[\d,]*)(?:[ \t]*/[ \t]*(?P<total>\d[\d,]*))?(?![\w.])"
 )
 _STEPS = frozenset(
     f"{before}{word}"

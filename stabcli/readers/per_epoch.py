@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 
 from stabcli.assembly import Reading
 from stabcli.readers import reader
 from stabcli.sources import Source
-from stabcli.textlog import Grammar, Line, claims, known, readings
+from stabcli.textlog import Grammar, Line, claims, known, passes, readings
 from stabcli.textlog.grammar import Config
-from stabcli.textlog.layout import TOTAL
 from stabcli.textlog.machines import FLAGS, NVIDIA_SMI, gpus_of
 from stabcli.textlog.pairs import HAS_LOSS, MARKS, PAIR
 
@@ -22,25 +20,16 @@ _EPOCH = (
     r"(?<![\w\"'/.])(?i:(?:train(?:ing)?[ _]?)?epoch|train(?:ing)?)(?:\(train\))?[ \t:=#]*"
     r"\[?[ \t]*(?P<epoch>\d+)(?:[ \t]*/[ \t]*(?P<epochs>\d+))?[ \t]*\]?"
 )
-_BETWEEN = r"[\s,:|{}\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
+_BETWEEN = r"[\s,:|{}\[\-]*(?:(?i:step|iter(?:ation)?|batch|it)s?[\s:=]*)?"
 """What stands between the epoch and the iteration: ``, Step [``, `` | ``, ``][``."""
 _SAID = r".{0,250}?"
 """What stands before a bar, or between its parts."""
 _EVALUATES = rf"(?!{_SAID}(?i:\b(?:val|valid|validation|validating|eval|evaluat\w+|test|testing)\b){_SAID}\d%\|)"
 _BAR = r"(?:\d%\|[^|\r]*\||[━╸╺]+)[ \t]*(?P<at>\d+)/(?P<of>\d+)(?![\d.])"
-_KERAS = r"^[\b\s]*(?P<at>\d+)/(?P<of>\d+)[ \t]*(?:\[[=>.]+\]|[━╸╺]+)"
 _NOT_MEASURED = frozenset({"eta", "Epoch", "epoch", "Step", "step", "Iter", "iter", "Batch",
                            "batch", "Train", "train"})  # fmt: skip
-_MOST_EPOCHS = 1 << 31
 _LIGHTNING = "v_num"
 """Stands in the bars of Lightning, whose first epoch is 0."""
-_HEADING = Line(
-    mark="Epoch",
-    pattern=r"^Epoch[ \t]+(?P<epoch>\d+)[ \t]*/[ \t]*\d+[ \t]*$",
-    step="bar",
-    main=False,
-)
-"""What Keras prints above the bar of an epoch, which does not name it."""
 
 
 def _line(pattern: str, mark: str) -> Line:
@@ -54,39 +43,10 @@ def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
     if "epoch" in frame.columns:
         frame = frame.with_columns(pl.col("epoch").fill_null(strategy="forward"))
     frame = frame.filter(pl.col("at").is_not_null())
-    at, of = (frame[c].to_numpy() for c in ("at", "of"))
-    fell = np.diff(at) < 0
-    if "epoch" in frame.columns and frame["epoch"].null_count() == 0:
-        epoch = frame["epoch"].to_numpy().clip(0, _MOST_EPOCHS).astype(int)
-        epoch = epoch - (0 if (epoch == 0).any() or _LIGHTNING in frame.columns else 1)
-    else:
-        epoch = np.concatenate(([0], np.cumsum(fell)))
-    anew = np.diff(epoch) > 0
-    usual = float(np.median(of))
-    goes_on = anew.any() and not (fell & anew).any() and at.max() > usual / 2 and (at < of).any()
-    before = np.zeros(len(at)) if goes_on else _before(epoch, of)
-    if "epochs" in frame.columns and not goes_on:
-        left = frame["epochs"].fill_null(strategy="forward") - pl.Series(epoch)
-        frame = frame.with_columns((left * pl.Series(of) + pl.Series(before)).alias(TOTAL))
-    step = pl.Series("step", before + at)
-    if anew.any() and not goes_on:
-        lengths = np.unique(of)
-        notes.append(
-            "iterations are counted anew in each epoch: steps go on through all epochs, of"
-            f" {lengths[0]:,.0f} {f'to {lengths[-1]:,.0f} ' if len(lengths) > 1 else ''}iterations each"
-        )
+    frame = passes.numbered(frame, notes, from_zero=_LIGHTNING in frame.columns)
     # A bar is drawn again and again: what it showed last of a step is it.
-    frame = frame.with_columns(step).drop("at", "of", "epochs", _LIGHTNING, strict=False)
-    return frame.filter(step != step.shift(-1, fill_value=-1))
-
-
-def _before(epoch: np.ndarray, of: np.ndarray) -> np.ndarray:
-    """Return the iterations of all epochs before that of each row; unseen ones were like the next."""
-    seen, first = np.unique(epoch, return_index=True)
-    lengths = of[first]
-    # Epoch e of those seen begins behind the one seen before it and the unseen ones between.
-    begins = np.cumsum(np.concatenate(([seen[0] * lengths[0]], np.diff(seen) * lengths[:-1])))
-    return np.asarray(begins[np.searchsorted(seen, epoch)], float)
+    frame = frame.drop(_LIGHTNING, strict=False)
+    return frame.filter(pl.col("step") != pl.col("step").shift(-1, fill_value=-1))
 
 
 def _finish(frame: pl.DataFrame, _: list[str]) -> pl.DataFrame:
@@ -102,7 +62,7 @@ def _grammar(name: str, tier: int, *patterns: str) -> Grammar:
     return known(
         Grammar(
             name=name,
-            lines=(*lines, _HEADING),
+            lines=lines,
             says=(FLAGS, NVIDIA_SMI),
             steps=_steps,
             finish=_finish,
@@ -118,7 +78,6 @@ BARS = _grammar(
     3,
     rf"^{_EVALUATES}(?={_SAID}{_EPOCH}{_SAID}{_BAR})(?={HAS_LOSS})",
     rf"^{_EVALUATES}(?={_SAID}{_BAR})(?={HAS_LOSS})",
-    rf"{_KERAS}(?={HAS_LOSS})",
 )
 
 
@@ -127,7 +86,7 @@ def matches(source: Source) -> bool:
     return claims(source, LINES) or claims(source, BARS)
 
 
-@reader(matches, writes="MMEngine, XTuner, timm, Lightning's and Keras' bars, loops with tqdm")
+@reader(matches, writes="MMEngine, XTuner, timm, Lightning's bars, loops with tqdm")
 def per_epoch(source: Source) -> Iterator[Reading]:
     """Read lines like ``Epoch [2/10], Step [100/600], Loss: 0.5``, and bars that show a loss.
 

@@ -6,17 +6,40 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from stabcli.assembly import Reading
+from stabcli.assembly import LINE, Reading
 from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
-from stabcli.textlog import Grammar, Line, Says, claims, known, readings
+from stabcli.textlog import KIND, Grammar, Line, Says, claims, known, readings
 from stabcli.textlog.grammar import Config
+from stabcli.textlog.records import MARK, joined
 
 _SCALED = ("actor/lr(1e-4)", 1e-4), ("train/lr(1e-3)", 1e-3)
 """Older versions print the learning rate as a multiple."""
 _ROUNDED = ("mfu/actor", "perf/mfu/actor", "actor/lr", "critic/lr")
 """Printed as 0.000 where they are not known or too small for three decimals."""
+
+
+_PAIR = r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)"
+_OWN = r"(?:actor|critic|perf|training|timing_s|response_length|global_seqlen|val-core|val-aux)"
+"""First words of metrics by which a log is told."""
+_ALONE, _BELOW = 1.0, [2.0, 3.0]
+"""Kinds of lines: a step alone in its line, and metrics below it, one in each."""
+
+
+def _steps(frame: pl.DataFrame, _: Config, notes: list[str]) -> pl.DataFrame:
+    """Make rows of steps whose metrics stand below them, a line each, as Ray's job logs show them."""
+    kinds = frame[KIND]
+    if not (kinds == _ALONE).any():  # lines of a list that only happen to look like metrics
+        return frame.filter(~pl.col(KIND).is_in(_BELOW))
+    rows = joined(frame, {0, int(_ALONE)}, notes)
+    values = [c for c in rows.columns if not c.startswith("@") and c != "step"]
+    holds = pl.any_horizontal(pl.lit(value=False), *(pl.col(c).is_not_null() for c in values))
+    empty = rows.filter(~holds)
+    if empty.height:
+        where = ", ".join(f"{line:,}" for line in empty[LINE].head(3))
+        notes.append(f"steps without a metric left out: {empty.height:,}, in line {where}")
+    return rows.filter(holds)
 
 
 def _finish(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
@@ -48,7 +71,26 @@ GRAMMAR = known(
             Line(
                 mark="step:",
                 pattern=r"(?:^|(?<=\s))step:(?P<step>\d+) - (?=\S+?:\S)",
-                pair=r"(?:- )?(?P<name>[^\s:][^:]{0,200}?):(?P<value>[\w.]+\([^)]{0,80}\)|[^\s:]+)(?=\s- |\s*$)",
+                pair=_PAIR,
+            ),
+            Line(
+                mark="step:",
+                pattern=r"^step:(?P<step>(?P<record>\d+))[ \t]*$",
+                names={"record": MARK},
+                main=False,
+            ),
+            Line(
+                mark=" - ",
+                pattern=rf"^[ \t]*- (?={_OWN}/[\w.@/-]+:\S+[ \t]*$)",
+                pair=_PAIR,
+                step="last",
+            ),
+            Line(
+                mark=" - ",
+                pattern=r"^[ \t]*- (?=[\w.@-]+/[\w.@/-]+:\S+[ \t]*$)",
+                pair=_PAIR,
+                step="last",
+                main=False,
             ),
         ),
         names={
@@ -63,6 +105,7 @@ GRAMMAR = known(
             Says(mark="global_step_", pattern=r"(?i)\bsav\w+ .*?global_step_(?P<saved>\d+)"),
         ),
         scales={"mfu": 1.0},
+        steps=_steps,
         finish=_finish,
         facts=_facts,
     )
@@ -76,5 +119,8 @@ def matches(source: Source) -> bool:
 
 @reader(matches, writes="verl: console")
 def verl(source: Source) -> Iterator[Reading]:
-    """Read step lines with all their metrics; step 0 is the validation before training."""
+    """Read step lines with all their metrics, or steps with a metric a line below them.
+
+    Step 0 is the validation before training.
+    """
     yield from readings(source, GRAMMAR)

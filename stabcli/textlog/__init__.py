@@ -11,6 +11,8 @@
 * rows     rows put together into columns
 * sisters  lines that look like others, but of which less could be read
 * records  steps that take several lines, put together into one row
+* passes   loops that count anew in each pass over the data, iterations or samples
+* grids    tables among other text
 * runs     from the rows of a log to its runs: ranks, restarts, several trainings in one file
 """
 

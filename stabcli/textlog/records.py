@@ -26,6 +26,8 @@ def joined(frame: pl.DataFrame, heads: Collection[int], notes: list[str]) -> pl.
     is_head = pl.col(KIND).is_in([float(kind) for kind in heads])
     frame = frame.with_columns(is_head.cum_sum().alias("@block"))
     values = [c for c in frame.columns if not c.startswith("@") and c != "step"]
+    if not values:  # heads and nothing below them
+        return frame.clear()
     again = [pl.col(c).is_not_null() & (pl.col(c).is_not_null().cum_sum() > 1) for c in values]
     lost = pl.any_horizontal(again).cum_max().over("@block") | (pl.col("@block") == 0)
     frame = frame.with_columns(lost.alias("@lost"))

@@ -59,7 +59,8 @@ def readings(source: Source, grammar: Grammar) -> Iterator[Reading]:
             last if i + 1 < len(parts) else log.lines
         )  # the last checkpoint follows the last step
         facts = _facts(_said(log, before, until), grammar)
-        yield _reading(name, part, log, grammar, facts, notes)
+        bad = log.bad if i + 1 == len(parts) else BadLines()
+        yield _reading(name, part, log, grammar, facts, notes, bad)
         before = last
 
 
@@ -128,6 +129,7 @@ def _reading(
     grammar: Grammar,
     facts: dict[str, Fact],
     notes: list[str],
+    bad: BadLines,
 ) -> Reading:
     if TOTAL in frame.columns and frame[TOTAL].count():
         planned = frame[TOTAL].is_not_null().arg_true()[-1]
@@ -139,7 +141,6 @@ def _reading(
     frame = _one_voice(frame, notes)
     hiding = HIDDEN in frame.columns  # then a loss may be null in every row
     kept = [c for c in frame.columns if c not in _INNER and (hiding or frame[c].count())]
-    last = frame.height > 0 and frame[LINE].max() == log.frame[LINE].max()
     return Reading(
         name=name,
         table=frame.select(kept),
@@ -147,7 +148,7 @@ def _reading(
         scales=grammar.scales,
         facts=facts,
         notes=tuple(notes),
-        bad=log.bad if last else BadLines(),
+        bad=bad,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stabcli.sources import Source
 from stabcli.textlog.grammar import GRAMMARS, Grammar
+from stabcli.textlog.grids import rows_in
 from stabcli.textlog.hygiene import scrubbed, segments
 from stabcli.textlog.lines import Parser
 from stabcli.textlog.rows import KIND
@@ -22,12 +23,31 @@ _NULS = re.compile(rb"\0{16,}")
 """What a crash leaves of lines that were never written."""
 _MOST_NULS = 0.6
 """Share of the other bytes up to which they may be NUL: in UTF-16 without its mark half of them."""
+_TABLES = "@tables"
+"""Stands for the name of a grammar where there is none, but tables."""
+_FEW = 3
+"""Lines that fit a grammar, up to which a table of more rows is what a log is read by."""
 _OBJECT = re.compile(r"\s*[{\[]\s*[\"{\[\]}]")
 """How a line of JSON begins; such logs have readers of their own."""
 
 
 def claims(source: Source, grammar: Grammar) -> bool:
     """Say whether a source is a text log, and fits this grammar better than every other."""
+    return _is_text(source) and _of(source) == grammar.name
+
+
+def holds_tables(source: Source) -> bool:
+    """Say whether a source is text with tables of training, and no log of a framework."""
+    return _is_text(source) and _of(source) == _TABLES
+
+
+def _of(source: Source) -> str | None:
+    status = source.path.stat()
+    return _best(source.path, status.st_size, status.st_mtime_ns, tuple(GRAMMARS))
+
+
+def _is_text(source: Source) -> bool:
+    """Say whether a source is text, and no JSON, which has readers of its own."""
     if source.is_folder:
         return False
     head = source.head
@@ -37,17 +57,15 @@ def claims(source: Source, grammar: Grammar) -> bool:
     filled = _NULS.sub(b"", head)
     if not wide and (filled.count(0) > _MOST_NULS * len(filled) or not filled):
         return False
-    if _OBJECT.match(head[:200].decode("utf-8", "replace")):
-        return False
-    status = source.path.stat()
-    return _best(source.path, status.st_size, status.st_mtime_ns, tuple(GRAMMARS)) == grammar.name
+    return _OBJECT.match(head[:200].decode("utf-8", "replace")) is None
 
 
 @lru_cache(maxsize=64)
 def _best(path: Path, size: int, changed: int, names: tuple[str, ...]) -> str | None:  # noqa: ARG001 - the key
     """Return the name of the grammar that fits a file best.
 
-    A framework's own log goes before lines that stand in many logs, and these before a guess.
+    A framework's own log goes before lines that stand in many logs, and these before a guess; a
+    few lines that end a training do not make a log of a table of it.
     """
     lines = sample_lines(path)
     text = "\n".join(lines)
@@ -58,7 +76,12 @@ def _best(path: Path, size: int, changed: int, names: tuple[str, ...]) -> str | 
         fitting = _fitting(grammar, lines) if marked else 0
         if fitting:
             scores.append((grammar.tier, -fitting, name))
-    return min(scores)[2] if scores else None
+    best = min(scores) if scores else None
+    if best is None or -best[1] <= _FEW:
+        few = 0 if best is None else -best[1]
+        if rows_in(lines) > few:
+            return _TABLES
+    return best[2] if best else None
 
 
 def _fitting(grammar: Grammar, lines: list[str]) -> int:

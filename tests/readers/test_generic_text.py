@@ -20,6 +20,7 @@ SPELLINGS = [
     "INFO train.py:412 in record -- step={s} loss={x} tgs (tokens/gpu/second)=4252.47",
     "global_step: {s} lr: 0.1 loss: {x}",
     "Iteration {s}/900, training loss {x}",
+    "Step... ({s} | Loss: {x}, Learning Rate: 0.0004)",
 ]
 
 

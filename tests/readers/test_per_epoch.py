@@ -19,11 +19,11 @@ ONE_BASED = [
     "| epoch   {e} | {i:5d}/   20 batches | lr 20.00 | ms/batch 12.34 | loss {x}",
     "2024/01/01 10:00:00 - mmengine - INFO - Epoch(train)  [{e}][  {i}/20]  lr: 2.0  loss: {x}",
     "INFO - {{ Epoch:[  {e}/  3], step:[    {i}/   20], loss: {x}, global_norm: [1.23]}}",
-    "Epoch {e}/3\n{i}/20 [=====>.....] - ETA: 3s - loss: {x} - accuracy: 0.5",
+    "[Train][Epoch {e}/3][Iter: {i}/20]lr: 0.1, CELoss: 2.5, loss: {x}, ips: 27.0 samples/s",
     "Epoch {e}/3  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s, loss={x}, lr=1e-4]",
 ]
 ZERO_BASED = [
-    "Train Epoch: {e} [{i}/20 (5%)]\tLoss: {x}",
+    "Train Epoch: {e} [{i}/20]\tLoss: {x}",
     "Epoch: [{e}]  [  {i}/20]  eta: 0:12:34  lr: 0.000001  loss: {x} (2.9)  grad_norm: 0.39 (nan)",
     "Train: {e} [   {i}/20 (  5%)]  Loss: {x} (2.9)  Time: 0.456s, 2245.61/s  LR: 1.000e-03",
     "epoch {e} loss {x}:  {i:3d}%|##   | {i}/20 [00:01<00:20,  2.1it/s]",
@@ -38,8 +38,6 @@ ZERO_BASED = [
 )
 def test_steps_go_on_through_the_epochs(spelling: str, first: int, end: str, tmp_path: Path):
     """Steps and losses as these loops print them, NaN included; no epoch is taken for a restart."""
-    if "\n" in spelling and end == "\r":
-        pytest.skip("it has a line end of its own")
     lines = [
         spelling.format(e=(s - 1) // LENGTH + first, i=(s - 1) % LENGTH + 1, x=x)
         for s, x in LOSSES.items()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from stabcli.errors import LogError
 from stabcli.readers import read_runs
-from tests.textlogs import column, read, sample
+from tests.textlogs import column, policy, read, sample
 
 
 def test_values():
@@ -68,3 +69,58 @@ def test_real_logs(shared_data: Path, pattern: str, first: int, last: int):
     (run,), _ = read_runs([str(path)])
 
     assert run.frame["step"].to_list() == list(range(first, last + 1))
+
+
+def test_a_metric_a_line():
+    """Ray's job logs break the line of a step at each metric; the values are the same."""
+    run = sample("verl/ray_job.log")
+
+    for metric, own in (
+        ("entropy", "entropy"),
+        ("objective_loss", "loss"),
+        ("grad_norm", "grad_norm"),
+        ("reward", "reward"),
+    ):
+        assert column(run, metric) == pytest.approx(policy(own), nan_ok=True)
+    assert run.bad.count == 0
+
+
+def test_lists_among_whole_lines(tmp_path: Path):
+    """What only looks like a metric of its own, among lines that hold whole steps, is none."""
+    text = "".join(
+        f"step:{s} - actor/entropy:0.2 - actor/grad_norm:{s}\n - a/b:{100 + s}\n - loss: falls\n"
+        for s in range(1, 20)
+    )
+    run = read(tmp_path / "log", text)
+
+    assert column(run, "grad_norm") == {s: float(s) for s in range(1, 20)}
+    assert "a/b" not in run.frame.columns
+    assert run.bad.count == 0
+
+
+def test_a_step_without_metrics_is_told_of(tmp_path: Path):
+    """A line that broke behind its step has lost its values, and a note says so."""
+    text = "".join(f"step:{s} - actor/entropy:0.2 - actor/grad_norm:{s}\n" for s in range(1, 20))
+    run = read(tmp_path / "log", text.replace("step:7 - ", "step:7 \r "))
+
+    assert 7 not in run.frame["step"].to_list()
+    assert any("steps without a metric left out: 1, in line 7" in note for note in run.notes)
+
+
+def test_steps_and_nothing_else(tmp_path: Path):
+    """Heads without any metric below them are no log."""
+    path = tmp_path / "log"
+    path.write_text("".join(f"step:{s}\n" for s in range(1, 20)))
+
+    with pytest.raises(LogError, match="no logged step"):
+        read_runs([str(path)], format_name="verl")
+
+
+def test_a_step_at_the_end_of_a_line_makes_no_log_of_verl(tmp_path: Path):
+    """Other loops write so of their checkpoints, too."""
+    text = "".join(
+        f"step {s} loss {3 / s:.4f}\n" + ("saved at step:10\nstep:10\n" if s == 10 else "")
+        for s in range(1, 20)
+    )
+
+    assert read(tmp_path / "log", text).reader == "generic-text"
