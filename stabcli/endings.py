@@ -37,6 +37,8 @@ BACK = 0.25
 
 TRAINED: Final = frozenset({"loss", "objective_loss", "loss_max", "grad_norm"})
 """Metrics that show the state of the weights; a NaN in any other column proves nothing of them."""
+LOWER_IS_BETTER = TRAINED | {"val_loss", "val_perplexity", "perplexity"}
+"""Metrics whose level says whether what was not finite has healed."""
 CLOCKS = ("wall_time", "elapsed_seconds")
 """Metrics whose gaps are over with the row that ends them."""
 
@@ -133,6 +135,8 @@ class Judge:
             return End(ending="unresolved")
         before = np.concatenate([signal.inherited, values[max(0, start - WINDOW) : start]])
         before = before[np.isfinite(before)]
+        if numeric and signal.metric not in LOWER_IS_BETTER:  # nobody knows which way is worse
+            x, before = np.where(np.isfinite(x), 1.0, x), np.ones(len(before))
         level, width, sign = _before(before, x, worst)
         onset = _onset(before, level, width)
         last_bad = max(0, int(np.searchsorted(steps, last, side="right")) - 1 - start)

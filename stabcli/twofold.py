@@ -19,6 +19,8 @@ BLOCKS = (256, 128)
 """Rows of a block; the shorter ones where there are fewer than ``FEWEST`` of the longer."""
 FEWEST = 4
 """Blocks without which nothing is said of a run."""
+EARLY = 32
+"""Rows of the parts of the first block."""
 LOOKED_AT = 200
 """Blocks that are looked at; all rows are divided if it shows in these."""
 LOW = 0.2
@@ -89,8 +91,14 @@ def twofold(signal: Signal) -> Twofold | None:
     if found is None or not (values > 0).all():
         return None
     distance, share = found
-    low = np.log(np.quantile(blocks, (1 - share) / 2, axis=1))  # the middle of the lower level
-    limit = np.exp(np.interp(np.arange(n), (np.arange(count) + 0.5) * width, low) + distance / 2)
+    middle = (1 - share) / 2  # of the lower level
+    low = np.log(np.quantile(blocks, middle, axis=1))
+    centres = (np.arange(count) + 0.5) * width
+    # a loss falls most in its first rows, and as fast before the first of their centres
+    early = np.log(np.quantile(blocks[0].reshape(-1, EARLY), middle, axis=1))
+    low = np.concatenate([[1.5 * early[0] - 0.5 * early[1]], early, low[1:]])
+    at = np.concatenate([[0.0], (np.arange(len(early)) + 0.5) * EARLY, centres[1:]])
+    limit = np.exp(np.interp(np.arange(n), at, low) + distance / 2)
     upper = values > limit
     longest = np.log(BY_CHANCE / n) / np.log(share)
     for first, last in stretches(upper):

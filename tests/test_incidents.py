@@ -159,6 +159,23 @@ def test_a_nan_that_passes():
     assert (passed.ending, passed.recovered) == ("fast-recovery", 2002)
 
 
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize("better", [-1, 1])
+def test_a_nan_of_a_metric_that_may_rise_or_fall_passes(better, every):
+    """Finite values are all that is asked where nobody knows which way is worse."""
+    n = 2000
+    values = np.where(np.arange(n) % every == every - 1, 0.5 + better * np.arange(n) / n, None)
+    values = np.array([np.nan if i == 599 else v for i, v in enumerate(values)], dtype=object)
+    loss = [2.0 - i / n for i in range(n)]
+    (incident,) = incidents(
+        {"loss": loss, "accuracy": values.tolist()},
+        found("accuracy", 600, severity="warning", value=float("nan"), expected=None),
+    )
+
+    assert incident.ending in ("fast-recovery", "slow-recovery")
+    assert incident.recovered == 600 + every
+
+
 def test_a_log_that_ends_too_soon():
     """A spike in the last rows: nobody knows how it went on."""
     assert ending(loss=(slice(3996, None), lambda x: x * 1.6)).ending == "unresolved"

@@ -183,8 +183,8 @@ class _Reading:
     def add_bad(self, line: int, why: str) -> None:
         """Count a line that cannot be used."""
         self.bad += 1
-        if len(self.first_bad) < BAD_SHOWN:
-            self.first_bad.append((line, why))
+        # torn lines are read after those around them, so that a line may come before known ones
+        self.first_bad = sorted([*self.first_bad, (line, why)])[:BAD_SHOWN]
 
     def table(self, needed: Needed | None = None) -> Table:
         """Return all that was read."""

@@ -19,6 +19,8 @@ _END = "train_runtime"
 """Stands in the dictionary that ends a training: means over all of it, no step."""
 _PAIR = r"'(?P<name>[^']+)':\s*(?P<value>'[^']*'|\w+\([^)]*\)|[^,{}\[\]]+)(?=[,}])"
 _SPEED = "train_speed(iter/s)"
+_SLOPE_ROWS = 3  # rows from which the slope of the epochs is told
+_DIGIT = 0.01  # epochs, the last digit that older versions print
 _NEAR = 0.2  # share of a logging interval by which a bar, drawn ten times a second, may lag
 
 
@@ -64,6 +66,14 @@ def _of_training(frame: pl.DataFrame, config: Config, notes: list[str]) -> np.nd
     for number_of_part in np.unique(part):
         rows = part == number_of_part
         count = int(rows.sum())
+        by_epochs = _by_epochs(frame.filter(pl.Series(rows)), config)
+        if by_epochs is not None:
+            steps[rows] = by_epochs
+            every = int(by_epochs[-1] - by_epochs[-2])
+            notes.append(
+                f"no steps in the log: those of {count:,} rows follow from their epochs, one in {every}"
+            )
+            continue
         every = int(total // count) if total and total >= count else 1
         if total and not every * count <= total < every * (count + 1):
             every = 1
@@ -74,6 +84,54 @@ def _of_training(frame: pl.DataFrame, config: Config, notes: list[str]) -> np.nd
             else f"no steps in the log: {count:,} rows were counted, each as one step"
         )
     return steps
+
+
+def _by_epochs(frame: pl.DataFrame, config: Config) -> np.ndarray | None:
+    """Return the steps of a stretch of training by its epochs; None where they do not tell them.
+
+    The Trainer logs each k steps, and epochs to the second or fourth digit: their slope gives k,
+    and all of them together the first step. How many steps an epoch has is told by the examples
+    and the batch size, or by all steps and epochs.
+    """
+    if frame.height < _SLOPE_ROWS or "epoch" not in frame.columns or frame["epoch"].null_count():
+        return None
+    line = int(frame[LINE][0])
+    examples, batch, total, epochs = (
+        _said(config, key, line)
+        for key in ("examples", "total_train_batch_size", "planned", "epochs")
+    )
+    if examples and batch:
+        an_epoch = examples / batch
+    elif total and epochs:
+        an_epoch = total / epochs
+    else:
+        return None
+    shown = frame["epoch"].to_numpy() * an_epoch
+    rows = np.arange(frame.height)
+    slope = (shown[-1] - shown[0]) / rows[-1]
+    error = _DIGIT * an_epoch / rows[-1]
+    every = _roundest(slope - error, slope + error)
+    if every is None:
+        return None
+    first = max(1.0, round(float(np.median(shown - every * rows)) / every)) * every
+    steps = first + every * rows
+    far = np.abs(steps - shown).max() > _DIGIT * an_epoch + every
+    return None if far or (total is not None and steps[-1] > total) else steps
+
+
+def _said(config: Config, key: str, line: int) -> float | None:
+    """Return the last number that a banner before a line gives."""
+    before = [text for text, at in config.get(key, []) if at < line]
+    return number(before[-1]) if before else None
+
+
+def _roundest(low: float, high: float) -> int | None:
+    """Return the roundest whole number between two, the nearest to their middle of those."""
+    for unit in (1000, 500, 100, 50, 25, 10, 5, 2, 1):
+        nearest = round((low + high) / 2 / unit) * unit
+        if nearest >= 1 and low <= nearest <= high:
+            return nearest
+    return None
 
 
 def _snapped(shown: np.ndarray) -> np.ndarray:
@@ -132,6 +190,8 @@ GRAMMAR = known(
             ),
         ),
         says=(
+            Says(mark="Num examples", pattern=r"Num examples = (?P<examples>[\d,]+)"),
+            Says(mark="Num Epochs", pattern=r"Num Epochs = (?P<epochs>[\d,]+)"),
             Says(mark="optimization steps", pattern=r"Total optimization steps = (?P<planned>[\d,]+)"),
             Says(mark="Total steps", pattern=r"Total steps = (?P<planned>[\d,]+)"),
             Says(mark="Total train batch", pattern=r"Total train batch size .*= (?P<total_train_batch_size>[\d,]+)"),
@@ -165,7 +225,8 @@ def matches(source: Source) -> bool:
 def hf_stdout(source: Source) -> Iterator[Reading]:
     """Read dictionaries; the steps come from the progress bars, for the dictionaries have none.
 
-    Where there are no bars, or standard output was written apart from them, rows are counted:
+    Where there are no bars, or standard output was written apart from them, the steps follow from
+    the epochs and what the banner says of examples, batch size and steps; or else rows are counted:
     each stands for the planned steps over the number of rows, or for one. A note says so.
     """
     yield from readings(source, GRAMMAR)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import polars as pl
@@ -19,6 +19,7 @@ from stabcli.readers import reader
 from stabcli.run import Fact
 from stabcli.sources import Source
 from stabcli.trackers.layouts import COMET, is_clearml, is_golden
+from stabcli.units import plural
 
 NAMES: Final = {
     "step": ("global_step/max_steps",),  # ms-swift: "10/500"
@@ -69,7 +70,9 @@ def jsonl(source: Source) -> Iterator[Reading]:
         return
     names = _names(table.frame)
     notes = list(table.notes)
-    frame, facts = _without_configuration(table, {**resolve(_own(table.frame), names)}, notes)
+    columns = resolve(_own(table.frame), names)
+    frame, facts = _without_configuration(table, columns, notes)
+    frame = _evaluated(frame, columns, notes)
     yield from part_by_run(
         Reading(
             name=source.name,
@@ -137,6 +140,21 @@ def _without_configuration(
         frame = frame.with_columns(apart.cast(pl.Int64).cum_sum().alias(PART))
     frame = frame.filter(~apart)
     return frame.select(c for c in frame.columns if frame[c].null_count() < frame.height), facts
+
+
+def _evaluated(frame: pl.DataFrame, columns: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+    """Give rows that hold an evaluation and no step that of the row before."""
+    step = columns.get("step")
+    measured = [c for name, c in columns.items() if name.startswith("val_") and c in frame.columns]
+    if step not in frame.columns or not measured or not frame[step].null_count():
+        return frame
+    bare = pl.col(step).is_null() & pl.any_horizontal(pl.col(c).is_not_null() for c in measured)
+    before = pl.col(step).forward_fill()
+    count = frame.select((bare & before.is_not_null()).sum()).item()
+    if count:
+        rows = plural(count, "row") + " of evaluation without a step"
+        notes.append(f"{rows} taken at that of the row before")
+    return frame.with_columns(pl.when(bare).then(before).otherwise(pl.col(step)).alias(step))
 
 
 def _with_durations(frame: pl.DataFrame, names: dict[str, str]) -> pl.DataFrame:

@@ -21,6 +21,8 @@ EXACT = 0.02
 """Relative distance from a whole number within which a ratio is one, where that is sure."""
 SURE = 4.0
 """Standard errors within which two figures are the same."""
+LEAST_BACK = 256
+"""Rows after which a level that goes back to what it was may have been another way to report it."""
 KNOWN = 0.05
 """Relative error, of as many standard errors, up to which a ratio can be called whole."""
 NOISE_ALIKE = 1.6
@@ -38,7 +40,7 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
     ## What it finds
     A row from which the loss is a whole number of times higher, or lower, than before (within 2 %,
     or four standard errors), all at once, with the relative noise and the course it had, and goes
-    on like that: a loss that is summed over accumulation steps or processes where it was averaged,
+    on like that, for 256 rows at least if it ever goes back: a loss that is summed over accumulation steps or processes where it was averaged,
     or the other way round. Left out are losses so noisy that four standard errors are more than
     5 %, of which any ratio may be whole, and falls where a logged epoch begins. A warning where the gradient norm has not moved, and then what other
     rules say of the loss at that row is a notice; a notice where no gradient norm was logged.
@@ -88,6 +90,9 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
             # The leap back to what it was is the end of the first, and no other one.
             back = again is not None and abs(again + size) <= 2 * KNOWN
             over = behind if back else None
+            if behind - at < LEAST_BACK and _goes_back(x, at, behind, size, rows):
+                over = behind
+                continue
             first, last = signal.rows[at - own], signal.rows[behind - own - 1]
             level = float(np.exp(np.median(x[at - rows : at])))
             tags = [RESCALED, *([] if norm is None else ["norm-unmoved"]), *([BACK] * back)]
@@ -103,6 +108,14 @@ def loss_rescaled(run: Run, *, rows: int = 32) -> Iterator[Finding]:
             )
     if not looked:
         raise CannotLook(f"fewer than {2 * rows} positive losses in every attempt")
+
+
+def _goes_back(x: np.ndarray, at: int, behind: int, size: float, rows: int) -> bool:
+    """Say whether a level ends by going back to about what it was before."""
+    if behind == len(x):
+        return False
+    before, after = np.median(x[at - rows : at]), np.median(x[behind : behind + rows])
+    return bool(abs(after - before) <= abs(size) / 2)
 
 
 def _leaps(x: np.ndarray, rows: int) -> list[int]:

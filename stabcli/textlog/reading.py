@@ -30,6 +30,7 @@ CHUNK = 8 << 20
 
 _PROBE = 1 << 16  # bytes read line by line to learn what the lines look like
 _LONGEST = 1 << 18  # characters of a line that can be a logged step
+_WAYS = 2  # by fields, and where that catches too few, by words
 _WORTH = 0.5  # share of the logged steps that a layout must catch to be kept
 _TRIES = 16  # layouts learnt in one log before all is read line by line
 _LOOKS = re.compile(
@@ -105,6 +106,8 @@ class _Reading:
     rank: int | None = None
     learnt: tuple[int, Learnt | str, int | None, tuple[str, ...]] | None = None
     """Of the last line that held one whole row: kind, what stood where, process, columns."""
+    line: str = ""
+    """That line."""
     columns: tuple[str, ...] = ()
     """Of the lines that the layout reads."""
     tries: int = 0
@@ -172,7 +175,10 @@ class _Reading:
     def _at_once(self, data: bytes, lines: int) -> Found | None:
         """Read lines in the first way that catches enough of them, or in the best."""
         best: Found | None = None
-        for layout in self.layouts:
+        for i in range(_WAYS):
+            if i >= len(self.layouts):
+                break
+            layout = self.layouts[i]
             found = layout.read(data, lines)
             if found is not None and (best is None or len(found.at) > len(best.at)):
                 best = found
@@ -181,8 +187,10 @@ class _Reading:
                     if value is not None:
                         one = pl.Series([float(value)])
                         best.columns[column] = one.new_from_index(0, lines)
-            if best is not None and len(best.at) >= _WORTH * lines:
+            if best is not None and len(best.at) >= _WORTH * self.share * lines:
                 break
+            if len(self.layouts) == 1 and isinstance(layout, Layout):
+                self._use(learn_words(self.line, self._parse))
         return best
 
     def _learn(self) -> None:
@@ -197,9 +205,11 @@ class _Reading:
         by_fields = None
         if isinstance(learnt, Learnt) and separator is not None:
             by_fields = learn(learnt, separator)
-        line = learnt.line if isinstance(learnt, Learnt) else learnt
-        by_words = learn_words(line, self._parse)
-        self.layouts = tuple(layout for layout in (by_fields, by_words) if layout is not None)
+        self.line = learnt.line if isinstance(learnt, Learnt) else learnt
+        self._use(by_fields or learn_words(self.line, self._parse))
+
+    def _use(self, layout: Layout | Words | None) -> None:
+        self.layouts += (layout,) if layout is not None else ()
 
     def _parse(self, text: str) -> dict[str, float] | None:
         """Read a line that holds one row and tells of nothing else, for ``learn_words``."""

@@ -57,7 +57,7 @@ def _is_text(source: Source) -> bool:
     filled = _NULS.sub(b"", head)
     if not wide and (filled.count(0) > _MOST_NULS * len(filled) or not filled):
         return False
-    return _OBJECT.match(head[:200].decode("utf-8", "replace")) is None
+    return _OBJECT.match(head[:200].decode("utf-8-sig", "replace")) is None
 
 
 @lru_cache(maxsize=64)

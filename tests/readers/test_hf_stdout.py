@@ -54,6 +54,49 @@ def test_without_bars_rows_are_counted():
     assert any("counted" in note for note in run.notes)
 
 
+def banner(examples: int, batch: int, epochs: int, steps: int) -> str:
+    """What the Trainer prints before it trains."""
+    return (
+        f"***** Running training *****\n  Num examples = {examples:,}\n  Num Epochs = {epochs}\n"
+        f"  Total train batch size (w. parallel, distributed & accumulation) = {batch}\n"
+        f"  Total optimization steps = {steps:,}\n"
+    )
+
+
+@pytest.mark.parametrize("digits", [2, 4])
+@pytest.mark.parametrize(
+    ("every", "first", "last", "epochs", "steps"),
+    [
+        (10, 10, 6000, 3, 9000),  # killed
+        (10, 10, 520, 3, 9000),  # soon after it began
+        (25, 4525, 9000, 3, 9000),  # what a restart prints
+        (50, 50, 2000, 2, 4000),  # ended by a limit of steps within an epoch
+        (1, 1, 700, 3, 9000),
+    ],
+)
+def test_without_bars_epochs_tell_the_steps(every, first, last, epochs, steps, digits, tmp_path):
+    """Also where the log does not reach the planned end, to the step."""
+    logged = range(first, last + 1, every)
+    text = banner(96_000, 32, epochs, steps)
+    text += "".join(row(2.0, round(s / 3000, digits)) for s in logged)
+    run = read(tmp_path / "log", text)
+
+    assert run.frame["step"].to_list() == list(logged)
+    assert any("follow from their epochs" in note for note in run.notes)
+
+
+def test_a_restart_goes_on_where_its_epochs_say(tmp_path: Path):
+    """The steps that were done again are those of the rows that came twice."""
+    text = banner(9600, 32, 3, 900)
+    text += "".join(row(2.0, round(s / 300, 2)) for s in range(10, 521, 10))
+    text += banner(9600, 32, 3, 900) + "  Continuing training from global step 500\n"
+    text += "".join(row(2.0, round(s / 300, 2)) for s in range(510, 901, 10))
+    run = read(tmp_path / "log", text)
+
+    assert run.frame["step"].to_list() == [*range(10, 521, 10), *range(510, 901, 10)]
+    assert int(run.frame["discarded"].sum()) == 2
+
+
 def test_nothing_tells_the_steps(tmp_path: Path):
     """Without bars and banner each row is a step, and a note says so."""
     run = read(tmp_path / "log", "".join(row(2.0, i / 10) for i in range(5)))

@@ -263,3 +263,31 @@ def test_one_comma_among_points_costs_one_value(tmp_path: Path):
 
     assert run.frame["loss"].to_list() == [2.05] * 39 + [None]
     assert any("'6,0093'" in note and "left out there" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("mark", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_changes_no_claim(tmp_path: Path, mark: str):
+    """One reader claims a log with a mark, as without, however much of its text speaks of losses."""
+    lines = [json.dumps({"step": i, "loss": 2.0, "note": "step 5, loss 1"}) for i in range(50)]
+    path = _write(tmp_path, "\n".join(lines).encode(mark))
+
+    assert _read(path).frame["loss"].to_list() == [2.0] * 50
+    assert _read(path).reader == "jsonl"
+
+
+def test_evaluations_without_a_step_have_that_of_the_row_before(tmp_path: Path):
+    """NaN among them as well; other rows without a step are left out and counted."""
+    lines: list[str] = []
+    for i in range(1, 301):
+        lines.append(json.dumps({"step": i, "loss": 5 / i}))
+        if i % 100 == 0:
+            lines.append(json.dumps({"eval_loss": math.nan if i == 200 else 4 / i}))
+        if i == 150:
+            lines.append(json.dumps({"disk": 0.5}))
+    run = _read(_write(tmp_path, lines))
+
+    losses = run.frame.filter(run.frame["val_loss"].is_not_null())
+    assert losses["step"].to_list() == [100, 200, 300]
+    assert [math.isnan(x) for x in losses["val_loss"]] == [False, True, False]
+    assert "3 rows of evaluation without a step taken at that of the row before" in run.notes
+    assert "1 row without a step left out" in run.notes

@@ -31,6 +31,19 @@ def test_a_loss_counted_otherwise_for_a_while_ends_with_the_leap_back(times):
     assert ending(incident) == "after step 1,500 as before"
 
 
+@pytest.mark.parametrize("times", [2.0, 3.0])
+@pytest.mark.parametrize("noise", [0.01, 0.02])
+def test_what_is_twice_as_high_for_fifty_rows_is_a_spike(noise, times):
+    """Nobody changes what is reported for so short a time: it heals, and costs its steps."""
+    columns = flat(noise)
+    columns["loss"][1200:1250] *= times
+    run = make_run(**columns)
+
+    assert findings(run, "loss-rescaled") == []
+    grave = [i for i in diagnose(run).incidents if i.severity != "notice"]
+    assert [(i.rule, i.first, i.last) for i in grave] == [("loss-spike", 1201, 1250)]
+
+
 def test_each_of_several_such_stretches_is_told():
     columns = flat(0.01)
     columns["loss"][600:900] *= 8
