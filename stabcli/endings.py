@@ -135,7 +135,8 @@ class Judge:
             return End(ending="unresolved")
         before = np.concatenate([signal.inherited, values[max(0, start - WINDOW) : start]])
         before = before[np.isfinite(before)]
-        if numeric and signal.metric not in LOWER_IS_BETTER:  # nobody knows which way is worse
+        if not np.isfinite(worst.value) and signal.metric not in LOWER_IS_BETTER:
+            # nobody knows which way is worse
             x, before = np.where(np.isfinite(x), 1.0, x), np.ones(len(before))
         level, width, sign = _before(before, x, worst)
         onset = _onset(before, level, width)
