@@ -207,8 +207,10 @@ class Framing:
         stop: int = at + HEADER + length
         claimed = FULL <= kind <= LAST and stop <= edge
         if claimed and (edge - stop < HEADER or self._sound(stop) is not None):
-            self._bad(at, stop, "its checksum does not fit", broken=True)
-            return stop
+            # a length that is damaged may by chance lead to the begin of another record
+            inside = self._search(at + 1, stop)
+            self._bad(at, inside or stop, _CHECKSUM, broken=True)
+            return inside or stop
         found = self._search(at + 1, edge)
         if found is None and edge == size and not claimed and FULL <= kind <= LAST:
             self.torn = size - (self._begun if self._parts else at)

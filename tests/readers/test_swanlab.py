@@ -1,7 +1,7 @@
 """Reader swanlab: the files of its SDK."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stabcli.errors import LogError
@@ -130,6 +130,7 @@ DATA, SPANS = wandb_writing.framed(swanlab_records())
 DATA = SWANLAB_START + DATA[len(SWANLAB_START) :]
 
 
+@example([(220, 254)])  # a length that leads to the begin of a record further on
 @given(
     st.lists(st.tuples(st.integers(0, len(DATA) - 1), st.integers(1, 255)), min_size=1, max_size=8)
 )
