@@ -128,6 +128,9 @@ class _Reading:
     def add(self, chunk: Chunk) -> None:
         """Take in some lines."""
         data = scrubbed(chunk.data)
+        if not data:  # nothing but the NUL bytes that a crash left
+            self.lines = chunk.first
+            return
         ends = chunk.ends
         if ends is None or data is not chunk.data:
             ends = positions(data, ord("\n"))
