@@ -391,13 +391,3 @@ def test_lines_are_where_they_are_said_to_be(tmp_path: Path):
     run = read(tmp_path / "log", text)
 
     assert run.frame["line"].to_list() == [4, 6, 8, 10, 12]
-
-
-@pytest.mark.parametrize("size", [1024, 1 << 20])
-def test_a_log_that_ends_in_nul_bytes_is_read_to_there(size: int, tmp_path: Path):
-    """What a crash leaves of blocks that were never written, however the log is cut into chunks."""
-    path = tmp_path / "log"
-    path.write_bytes(b"\n".join(LINES[:30]) + b"\n" + bytes(10_000))
-    log = read_log(path, GRAMMARS["megatron"], size=size)
-
-    assert log.frame.height == 30

@@ -13,6 +13,7 @@ from stabcli.textlog import reading
 from stabcli.textlog.grammar import GRAMMARS
 from stabcli.textlog.reading import read as read_log
 from stabcli.textlog.words import learn
+from tests.conftest import SAMPLES
 from tests.mutating import mutated
 from tests.samples import name
 from tests.textlogs import grammar_of, samples
@@ -162,3 +163,15 @@ def test_what_reads_otherwise_later_is_not_read_at_once():
     lying = learn("step 3 loss 1.5", lambda text: told if "step 99" in text else parse(text))
     assert lying is not None
     assert lying.read(data, 100) is None
+
+
+@pytest.mark.parametrize("size", [1024, 1 << 20])
+def test_a_log_that_ends_in_nul_bytes_is_read_to_there(size: int, tmp_path: Path):
+    """What a crash leaves of blocks that were never written, however the log is cut into chunks."""
+    lines = (SAMPLES / "megatron/bad_batch.log").read_bytes().split(b"\n")
+    lines = [line for line in lines if b"] iteration" in line][:30]
+    path = tmp_path / "log"
+    path.write_bytes(b"\n".join(lines) + b"\n" + bytes(10_000))
+    log = read_log(path, GRAMMARS["megatron"], size=size)
+
+    assert log.frame.height == 30
