@@ -14,19 +14,18 @@ from stabcli.joining.homes import prints
 from stabcli.run import Fact, Run
 from stabcli.sources import text_of
 
+_Spans = Mapping[str, tuple[int, int]]
+"""Text log of a run -> the lines of its first and last row there."""
+
 
 def bannered(runs: Sequence[Run]) -> list[Run]:
     """Give runs the facts that their text logs state before the first step, and rows show.
 
     What a reader found goes before, for it knows the words of its framework.
     """
-    lines: dict[str, list[tuple[int, int]]] = {}
-    for run in runs:
-        for path in run.files if prints(run) else ():
-            if (own := _lines(run, path)) is not None:
-                lines.setdefault(path, []).append(own)
+    spans = [_spans(run) for run in runs]
     search = cache(_settings)  # what stands before the first of many runs is looked at once
-    return [_shown(_stated(run, lines, search)) for run in runs]
+    return [_shown(_stated(r, own, spans, search)) for r, own in zip(runs, spans, strict=True)]
 
 
 def _settings(path: Path, before: int, after: int = 0) -> Mapping[str, Fact]:
@@ -37,33 +36,35 @@ def _settings(path: Path, before: int, after: int = 0) -> Mapping[str, Fact]:
 
 def _stated(
     run: Run,
-    lines: Mapping[str, Sequence[tuple[int, int]]],
+    own: _Spans,
+    spans: Sequence[_Spans],
     search: Callable[..., Mapping[str, Fact]],
 ) -> Run:
     """Add what the text logs of a run say between the run before it in the same log and its own.
 
     What a log says before its first run holds for all in it that do not say otherwise.
     """
-    if not prints(run):
-        return run
     facts = dict(run.facts)
-    for path in run.files:
-        own = _lines(run, path)
-        if own is None:
-            continue
-        start = min(first for first, _ in lines[path])
-        after = max((last for _, last in lines[path] if last < own[0]), default=0)
+    for path, (before, _) in own.items():
+        all_of_it = [each[path] for each in spans if path in each]
+        start = min(first for first, _ in all_of_it)
+        after = max((last for _, last in all_of_it if last < before), default=0)
         try:
             plain = text_of(path)
             said = dict(search(plain, start)) if plain is not None else {}
             if plain is not None and after:
-                said |= search(plain, own[0], after)
+                said |= search(plain, before, after)
         except (OSError, LogError):
             continue
         for name, fact in said.items():
             where = f"{Path(path).name}, {fact.source}" if len(run.files) > 1 else fact.source
             facts.setdefault(name, replace(fact, source=where))
     return replace(run, facts=facts)
+
+
+def _spans(run: Run) -> _Spans:
+    found = {path: _lines(run, path) for path in run.files} if prints(run) else {}
+    return {path: lines for path, lines in found.items() if lines is not None}
 
 
 def _lines(run: Run, path: str) -> tuple[int, int] | None:

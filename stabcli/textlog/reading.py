@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,6 @@ CHUNK = 8 << 20
 
 _PROBE = 1 << 16  # bytes read line by line to learn what the lines look like
 _LONGEST = 1 << 18  # characters of a line that can be a logged step
-_WAYS = 2  # by fields, and where that catches too few, by words
 _WORTH = 0.5  # share of the logged steps that a layout must catch to be kept
 _TRIES = 16  # layouts learnt in one log before all is read line by line
 _LOOKS = re.compile(
@@ -178,10 +178,7 @@ class _Reading:
     def _at_once(self, data: bytes, lines: int) -> Found | None:
         """Read lines in the first way that catches enough of them, or in the best."""
         best: Found | None = None
-        for i in range(_WAYS):
-            if i >= len(self.layouts):
-                break
-            layout = self.layouts[i]
+        for layout in self._ways():
             found = layout.read(data, lines)
             if found is not None and (best is None or len(found.at) > len(best.at)):
                 best = found
@@ -192,9 +189,14 @@ class _Reading:
                         best.columns[column] = one.new_from_index(0, lines)
             if best is not None and len(best.at) >= _WORTH * self.share * lines:
                 break
-            if len(self.layouts) == 1 and isinstance(layout, Layout):
-                self._use(learn_words(self.line, self._parse))
         return best
+
+    def _ways(self) -> Iterator[Layout | Words]:
+        """Yield the ways known; the one by words is learnt once that by fields is not enough."""
+        yield from self.layouts
+        if len(self.layouts) == 1 and isinstance(self.layouts[0], Layout):
+            self._use(learn_words(self.line, self._parse))
+            yield from self.layouts[1:]
 
     def _learn(self) -> None:
         """Learn what lines look like from the last that was read one by one."""

@@ -106,11 +106,10 @@ class Words:
             fits.append(word == text if text else word.is_null())
         fits += [pl.col(str(at)).str.contains(pattern) for at, pattern in self.idle]
         values: dict[str, pl.Expr] = {}
-        free: list[pl.Expr] = []
         for varying in self.varying:
             number = _number(varying, fits)
             if not varying.columns:
-                free.append(number.is_not_null())
+                fits.append(number.is_not_null())
             for column, factor in varying.columns:
                 values[column] = number if factor == 1.0 else number * factor
         if self.clock is not None:
@@ -125,7 +124,7 @@ class Words:
             values[column] = pl.repeat(value, pl.len(), dtype=pl.Float64)
         made = table.select(
             *(value.alias(column) for column, value in values.items()),
-            pl.all_horizontal(*fits, *free).fill_null(value=False).alias("@fits"),
+            pl.all_horizontal(fits).fill_null(value=False).alias("@fits"),
         )
         read = [pl.col("@fits"), *(pl.col(c).is_not_null() for c in values)]
         at_once = np.flatnonzero(made.select(pl.all_horizontal(read)).to_series().to_numpy())
